@@ -1,0 +1,203 @@
+"""Run every mode over many seeds, and print the README's tables from what came out.
+
+    python tests/evidence.py --seeds 20            resumes where it stopped; about 1 to 2 minutes a run and core
+    python tests/evidence.py --table               only print the tables of tests/evidence.json
+
+Each run is a process of its own with one thread, two at a time: one thread because sums in another order give other
+last digits, and training amplifies them; the tables are comparable only between runs of the same kind.  A run that
+fails is reported and left out; the others go on.  The files of each run stay in outputs/evidence/.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+STORE, RUNS = ROOT / "tests" / "evidence.json", ROOT / "outputs" / "evidence"
+
+MODES = {  # name: the flags that make it, beside --seed
+    "clean": [],
+    "shuffle_pos": ["--break", "shuffle_pos"],
+    "patch_interleave": ["--break", "patch_interleave"],
+    "no_pos": ["--break", "no_pos"],
+    "warmup 1": ["--warmup", "1"],
+}
+# Modes that share a process: shuffle_pos changes only the probing, so its model is the clean run's, trained once.
+JOBS = [("clean", "shuffle_pos"), ("patch_interleave",), ("warmup 1",), ("no_pos",)]
+KEPT = ("num_frames", "probe_trained", "probe_random", "probe_gap", "probe_trained_ci", "probe_gap_ci", "probe_pixels", "probe_cnn",
+        "majority", "train_ce", "escape_epoch", "pinned", "alignment", "verdict", "rollout_peak_trained", "rollout_peak_random",
+        "rollout_block_hit_trained", "rollout_block_hit_random", "occlusion_block_hit_random", "occlusion_block_mass_trained")
+
+
+def made_by():
+    """What the numbers hang on: the flags' defaults and the scene.  A test compares it with the code as it is now."""
+    import pusht_env
+    import scripted_expert
+    import vit
+
+    scene = {name: getattr(pusht_env, name) for name in ("HALF_EXTENT", "SQUARE", "TONE_DARK", "TONE_LIGHT", "MU")}
+    speeds = {name: getattr(scripted_expert, name) for name in ("APPROACH_SPEED", "PUSH_SPEED")}
+    return {"defaults": {flag: row[3] for flag, row in vit.NUMBERS.items()}, "scene": scene, "speeds": speeds}
+
+
+def rows_and_columns(maps, block):
+    """Does the occlusion map's peak lie in a grid row, in a grid column, of the block?  -> shares, and what blind guessing gets."""
+    import numpy as np
+    import vit
+
+    touch = vit.on_grid(block[maps["sample"]]).reshape(len(maps["sample"]), vit.GRID, vit.GRID)
+    peak = np.divmod(maps["occlusion_trained"].argmax(axis=1), vit.GRID)
+    lines = {"row": (touch.any(axis=2), peak[0]), "column": (touch.any(axis=1), peak[1])}
+    return {f"{name}_{what}": float(value) for name, (line, at) in lines.items()
+            for what, value in (("hit", line[np.arange(len(at)), at].mean()), ("blind", line.mean()))}
+
+
+def worker(seed, modes, extra):
+    """Run vit.py for one seed and a few modes that share one training; print one JSON line a mode."""
+    import torch
+    import vit
+
+    torch.set_num_threads(1)
+    train, measure, trained, seen = vit.train, vit.measure, {}, {}
+
+    def train_once(model, *args, **kwargs):
+        if not trained:
+            trained["history"] = list(train(model, *args, **kwargs))
+            trained["weights"] = model.state_dict()
+        model.load_state_dict(trained["weights"])
+        yield from trained["history"]
+
+    def look(args, frames, models, history):
+        m, maps = measure(args, frames, models, history)
+        seen.update(rows_and_columns(maps, frames.masks["block"]))
+        return m, maps
+
+    vit.train, vit.measure = train_once, look
+    for mode in modes:
+        out = RUNS / mode.replace(" ", "") / f"seed{seed}"
+        status = vit.main(["--seed", str(seed), "--out", str(out), "--device", "cpu", *MODES[mode], *extra])
+        if status:
+            sys.exit(status)
+        m = json.loads((out / "metrics.json").read_text())
+        print("RESULT " + json.dumps([mode, seed, {key: m[key] for key in KEPT} | seen]), flush=True)
+
+
+def run_all(seeds, at_once, extra, store=STORE):
+    """Run what `store` does not hold yet, at_once processes at a time; save after each."""
+    data = json.loads(store.read_text()) if store.exists() else {}
+    if data.get("made_by") != made_by() or data.get("extra") != extra:
+        data = {"made_by": made_by(), "extra": extra, "runs": {mode: {} for mode in MODES}}
+    todo = [(seed, job) for seed in range(seeds) for job in JOBS if any(str(seed) not in data["runs"][mode] for mode in job)]
+    env = os.environ | {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    start, failed = time.time(), []
+
+    def one(seed, job):
+        command = [sys.executable, __file__, "--worker", str(seed), *(["--smoke"] if extra else []), "--modes", *job]
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        futures = {pool.submit(one, *job): job for job in todo}
+        for n, future in enumerate(as_completed(futures), 1):
+            (seed, job), done = futures[future], future.result()
+            results = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+            for mode, s, m in results:
+                data["runs"][mode][str(s)] = m
+            part = store.with_suffix(".part")
+            part.write_text(json.dumps(data, indent=0, sort_keys=True) + "\n")
+            os.replace(part, store)
+            left = (time.time() - start) / n * (len(todo) - n)
+            print(f"{n:>3} of {len(todo)}  {left / 60:5.1f} min left  seed {seed:>2}: " + (", ".join(
+                f"{mode} {m['probe_trained']:.2f} (alignment {m['alignment']:.2f}{', pinned' * m['pinned']})" for mode, _, m in results)), flush=True)
+            if done.returncode:
+                failed.append((seed, job))
+                print(f"    failed, status {done.returncode}: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+    for seed, job in failed:
+        print(f"failed: seed {seed}, {', '.join(job)}; run the same command again to try only these")
+    return data, failed
+
+
+def column(runs, key):
+    return [m[key] for _, m in sorted(runs.items(), key=lambda item: int(item[0])) if m[key] is not None]
+
+
+def cell(values, sign=""):
+    return f"{sum(values) / len(values):{sign}.2f} ({min(values):{sign}.2f} to {max(values):{sign}.2f})" if values else "none"
+
+
+def tables(data):
+    """The README's evidence as markdown: a table of the clean run, one of all modes, and what holds on which seeds."""
+    runs = data["runs"]
+    clean, n = runs["clean"], len(runs["clean"])
+    yield f"Mean (minimum to maximum) over {n} seeds, default flags, one thread a run."
+    yield ""
+    yield "| number, clean run | over seeds |"
+    yield "|---|---|"
+    for label, key, sign in (
+            ("trained ViT, linear probe", "probe_trained", ""), ("random-init ViT, linear probe", "probe_random", ""),
+            ("gap: trained − random-init", "probe_gap", "+"), ("raw pixels, linear probe", "probe_pixels", ""),
+            ("frozen random CNN, linear probe", "probe_cnn", ""), ("majority", "majority", ""),
+            ("alignment: occlusion peak on the block", "alignment", ""), ("same, random-init", "occlusion_block_hit_random", ""),
+            ("occlusion mass on the block, × uniform", "occlusion_block_mass_trained", ""),
+            ("rollout peak on the block, trained", "rollout_block_hit_trained", ""), ("same, random-init", "rollout_block_hit_random", ""),
+            ("rollout peak, × uniform, trained", "rollout_peak_trained", ""), ("same, random-init", "rollout_peak_random", ""),
+            ("cross-entropy, last epoch", "train_ce", ""), ("epoch of escape from ln 4", "escape_epoch", ""), ("frames", "num_frames", "")):
+        yield f"| {label} | {cell(column(clean, key), sign)} |"
+    yield ""
+    yield "| mode | trained probe | gap over random-init | alignment | rollout peak on block | occlusion peak in a row / a column of the block | pinned |"
+    yield "|---|---|---|---|---|---|---|"
+    for mode, found in runs.items():
+        if found:
+            pinned = [seed for seed, m in sorted(found.items(), key=lambda item: int(item[0])) if m["pinned"]]
+            share = lambda key: sum(column(found, key)) / len(found)
+            yield (f"| {mode} | {cell(column(found, 'probe_trained'))} | {cell(column(found, 'probe_gap'), '+')} | {cell(column(found, 'alignment'))} "
+                   f"| {cell(column(found, 'rollout_block_hit_trained'))} | {share('row_hit'):.2f} / {share('column_hit'):.2f} "
+                   f"| {len(pinned)} of {len(found)}{': seed ' + ', '.join(pinned) if pinned else ''} |")
+    share = lambda key: sum(column(clean, key)) / n
+    yield ""
+    yield f"A blind guess would be in a row of the block in {share('row_blind'):.2f} and in a column in {share('column_blind'):.2f} of the frames."
+    yield ""
+    out_of_order = [s for s, m in clean.items() if not m["probe_trained"] > m["probe_random"] > m["majority"] > 0.25]
+    unsure = [s for s, m in clean.items() if m["probe_gap_ci"][0] <= 0]
+    yield f"- trained > random-init > majority > chance: on {n - len(out_of_order)} of {n} seeds{said(out_of_order)}; the gap's own 95 % interval excludes 0 on {n - len(unsure)}{said(unsure)}."
+    broken = runs["patch_interleave"]
+    if broken:
+        inside = [s for s, m in broken.items() if clean[s]["probe_trained_ci"][0] <= m["probe_trained"] <= clean[s]["probe_trained_ci"][1]]
+        change = [m["probe_trained"] - clean[s]["probe_trained"] for s, m in broken.items()]
+        yield (f"- `patch_interleave`: the probe stays inside the clean run's 95 % interval on {len(inside)} of {len(broken)} seeds, mean change "
+               f"{sum(change) / len(change):+.3f}; the lowest clean alignment is {min(column(clean, 'alignment')):.2f}, "
+               f"the highest interleaved one {max(column(broken, 'alignment')):.2f}.")
+
+
+def said(seeds):
+    return f" (not on {', '.join(sorted(seeds, key=int))})" if seeds else ""
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--seeds", type=int, default=20, help="seeds 0 to N - 1")
+    p.add_argument("--at-once", type=int, default=2, help="processes at a time, one thread each")
+    p.add_argument("--table", action="store_true", help="run nothing, print the tables")
+    p.add_argument("--smoke", action="store_true", help="tiny runs, into another file; to try this script")
+    p.add_argument("--worker", type=int, metavar="SEED", help=argparse.SUPPRESS)
+    p.add_argument("--modes", nargs="+", help=argparse.SUPPRESS)
+    args = p.parse_args()
+    extra, store = (["--smoke"], RUNS / "smoke.json") if args.smoke else ([], STORE)
+    if args.worker is not None:
+        return worker(args.worker, args.modes, extra)
+    if args.table:
+        data, failed = json.loads(store.read_text()), []
+    else:
+        RUNS.mkdir(parents=True, exist_ok=True)
+        data, failed = run_all(args.seeds, args.at_once, extra, store)
+    print("\n".join(tables(data)))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
