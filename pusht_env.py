@@ -10,6 +10,8 @@ at the *top*.
 import functools
 import math
 import operator
+import struct
+import zlib
 
 import numpy as np
 
@@ -109,12 +111,12 @@ class PushTEnv:
     def __init__(self, substeps=SUBSTEPS):
         """substeps: physics steps in a control step, 10 to 1000. Fewer would let a fast pusher jump into
         the block."""
-        self._substeps = _whole("substeps", substeps, SUBSTEPS, 1000)
+        self._substeps = whole_number("substeps", substeps, SUBSTEPS, 1000)
         self._steps = None  # None: no episode yet
 
     def reset(self, seed):
         """Start the episode of this seed, a whole number >= 0. Returns the first observation."""
-        seed = _whole("seed", seed, 0)
+        seed = whole_number("seed", seed, 0)
         rng = np.random.Generator(np.random.PCG64(seed))
         distance = rng.uniform(0.10, 0.24)
         # The quadrant goes round with the seed, so that any few episodes in a row are balanced.
@@ -318,7 +320,7 @@ class PushTEnv:
 
     def _static(self, what, height, width):
         self._need_episode(what)
-        height, width = _whole("height", height, 1, 2048), _whole("width", width, 1, 2048)
+        height, width = whole_number("height", height, 1, 2048), whole_number("width", width, 1, 2048)
         scene = HALF_EXTENT, SQUARE, TONE_DARK, TONE_LIGHT, WALL_TONE, WALL_FROM, OUTSIDE_TONE, OUTSIDE_FROM
         return _draw_static(height, width, (*scene, TARGET_RGB, TARGET_OPACITY, TARGET_POSE))
 
@@ -437,7 +439,7 @@ def _draw_static(height, width, scene):
     return image, distance < 0.0
 
 
-def _whole(name, value, least, most=None):
+def whole_number(name, value, least, most=None):
     try:
         number = operator.index(value)
     except TypeError:
@@ -446,3 +448,67 @@ def _whole(name, value, least, most=None):
         allowed = f">= {least}" if most is None else f"from {least} to {most}"
         raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
     return number
+
+
+# Frames that were not drawn here, and pictures as files.
+
+
+def load_frames(path):
+    """Read frames of the task from an .npz file, whoever drew them. Returns a dict of checked arrays.
+
+    frames uint8 (N, H, W, 3), H = W a multiple of 8 from 32 to 128; episode int (N,); either tee_xy float
+    (N, 2), the block's position from the target in metres, y up, or labels int (N,), its quadrant 0 NE, 1 NW,
+    2 SW, 3 SE; and, if there, masks_block bool (N, H, W). ValueError with one line for whatever is not so.
+    """
+
+    def need(ok, text):
+        if not ok:
+            raise ValueError(text)
+
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            data = {key: file[key] for key in file.files}
+    except Exception as error:  # no file, no zip, cut short, a pickle, ...
+        raise ValueError(f"cannot be read as an .npz file without pickles: {error}") from None
+    need(
+        {"frames", "episode"} <= set(data) and ("tee_xy" in data) != ("labels" in data),
+        f"has the keys {sorted(data)}; needed are frames, episode and either tee_xy or labels",
+    )
+    n, hw = (*data["frames"].shape, 0, 0)[:2]
+    integers, pictures = ["int64", "int32", "uint8"], (n, hw, hw)
+    for key, kinds, shape in (
+        ("frames", ["uint8"], (*pictures, 3)),
+        ("episode", integers, (n,)),
+        ("labels", integers, (n,)),
+        ("tee_xy", ["float64", "float32"], (n, 2)),
+        ("masks_block", ["bool"], pictures),
+    ):
+        if key in data:
+            given = data[key]
+            fits = given.dtype in kinds and given.shape == shape
+            need(fits, f"{key} is {given.dtype} {given.shape}; allowed is {' or '.join(kinds)} {shape}")
+    need(hw % 8 == 0 and 32 <= hw <= 128, f"frames are {hw} pixels wide; allowed are 32 to 128, multiples of 8")
+    need(len(np.unique(data["episode"])) > 1, "holds fewer than two episodes; one must be held out")
+    need(np.isfinite(data.get("tee_xy", 0.0)).all(), "tee_xy holds NaN or infinity; allowed are finite metres")
+    labels = data.get("labels", np.zeros(1))
+    need(((labels >= 0) & (labels <= 3)).all(), f"labels are {np.unique(labels)}; allowed are 0 to 3")
+    return data
+
+
+def outline(mask):
+    """The outline of a mask bool (H, W): float (K, 2, 2), K pieces of one pixel's side, from (x, y) to (x, y)."""
+    inside = np.pad(mask, 1)
+    above = np.argwhere(inside[1:, 1:-1] != inside[:-1, 1:-1])[:, None, ::-1]
+    left = np.argwhere(inside[1:-1, 1:] != inside[1:-1, :-1])[:, None, ::-1]
+    return np.concatenate([above + [[0, 0], [1, 0]], left + [[0, 0], [0, 1]]]).astype(float)
+
+
+def png(rgb):
+    """The bytes of a PNG file (RFC 2083) of a picture uint8 (H, W, 3)."""
+
+    def part(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", rgb.shape[1], rgb.shape[0], 8, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in rgb)  # 0: the row is stored as it is
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", head) + part(b"IDAT", zlib.compress(rows)) + part(b"IEND", b"")

@@ -24,13 +24,12 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from pusht_env import MAX_STEPS, PushTEnv
+from pusht_env import MAX_STEPS, PushTEnv, load_frames, outline, png
 from scripted_expert import ScriptedExpert
 
 IMG_HW, PATCH, CHANNELS = 64, 8, 3         # our frames are 64 x 64 pixels, a patch is 8 x 8
 GRID = IMG_HW // PATCH                     # 8 patches a side
-NUM_PATCHES = GRID * GRID                  # 64: the length of the sequence
-PATCH_DIM = PATCH * PATCH * CHANNELS       # 192 numbers in one raw patch
+NUM_PATCHES, PATCH_DIM = GRID * GRID, PATCH * PATCH * CHANNELS    # 64 patches in the sequence, 192 numbers in each
 QUADRANTS = ("NE", "NW", "SW", "SE")
 NUM_QUADRANTS = len(QUADRANTS)
 LN4 = math.log(NUM_QUADRANTS)              # cross-entropy of a head that knows nothing: 1.386
@@ -39,17 +38,14 @@ ALIGNED = 0.65                             # every clean run measured is above, 
 # Every way to break the model: what it does | was the expected effect seen? | what the report says then | what if not.
 # A new one is one new entry here, and its switch where `break_mode` is asked for: new_vit, measure or run.
 BREAKS = {
-    "patch_interleave": (
-        "patchify forgets its permute, in training and probing", lambda m: m["alignment"] < ALIGNED,
+    "patch_interleave": ("patchify forgets its permute, in training and probing", lambda m: m["alignment"] < ALIGNED,
         "Alignment tells: {alignment:.2f}. The map no longer shows the place that the answer depends on.",
-        "alignment is {alignment:.2f}, the map still finds the block."),
-    "shuffle_pos": (
-        "the position tags are permuted, in probing only", lambda m: m["probe_gap"] <= 0.1,
-        "Same weights, same pixels, other tags, and training's edge over random-init is {probe_gap:+.2f}: it hung on the tags.",
+        "alignment is {alignment:.2f}, the map finds the block."),
+    "shuffle_pos": ("the position tags are permuted, in probing only", lambda m: m["probe_gap"] <= 0.1,
+        "Same weights, same pixels, other tags: training's edge over random-init is {probe_gap:+.2f}, it hung on the tags.",
         "with the tags permuted, an edge of {probe_gap:+.2f} over random-init is left."),
-    "no_pos": (
-        "no position tags at all, a true bag of patches", lambda m: m["probe_gap"] <= 0.1,
-        "Without tags the model sees a bag of patches, and training adds {probe_gap:+.2f} over random-init: *where* is not in the bag.",
+    "no_pos": ("no position tags at all, a true bag of patches", lambda m: m["probe_gap"] <= 0.1,
+        "Without tags it is a bag of patches, and training adds {probe_gap:+.2f} over random-init: *where* is not in the bag.",
         "without tags, training still adds {probe_gap:+.2f} over random-init."),
 }
 NUMBERS = {  # flag: type, smallest, largest, default, default with --smoke, help
@@ -85,30 +81,30 @@ def parse_args(argv=None):
     p.add_argument("--out", type=Path, metavar="DIR", help="folder to write into; default: one per mode and seed in outputs/")
     args = p.parse_args(argv)
     for flag, (kind, low, high, *_) in NUMBERS.items():
-        if (value := getattr(args, flag)) is not None and not low <= value <= high:            # nan fails too
+        value = getattr(args, flag)
+        if value is not None and not low <= value <= high:     # nan fails too
             p.error(f"argument --{flag.replace('_', '-')}: {value} is not allowed; allowed is {kind.__name__} from {low} to {high}")
     there = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    for bad, why in (
-            (args.dim % args.heads, f"dim: {args.dim} is not divisible by --heads {args.heads}"),
-            (not there[args.device], f"device: there is no {args.device} here; allowed are {', '.join(d for d in there if there[d])}"),
-            (args.patchify and args.break_mode, f"patchify: not together with --break {args.break_mode}; break one thing at a time"),
-            (args.rerun and not importlib.util.find_spec("rerun"), "rerun: the package is not installed; pip install rerun-sdk")):
-        if bad:
+    for wrong, why in ((args.dim % args.heads, f"dim: {args.dim} is not divisible by --heads {args.heads}"),
+                       (not there[args.device], f"device: no {args.device} here; allowed are {', '.join(d for d in there if there[d])}"),
+                       (args.patchify and args.break_mode, f"patchify: not together with --break {args.break_mode}"),
+                       (args.rerun and not importlib.util.find_spec("rerun"), "rerun: not installed; pip install rerun-sdk")):
+        if wrong:
             p.error(f"argument --{why}")
     args.device = ("cuda" if there["cuda"] else "cpu") if args.device == "auto" else args.device
     args.mode, args.fail = args.break_mode or ("patchify" if args.patchify else "clean"), p.error
-    special = [Path(args.frames or "").stem] * bool(args.frames) + ["smoke"] * args.smoke + [
-        f"{flag}{value}" for flag in list(NUMBERS)[1:-1] if (value := getattr(args, flag)) != p.get_default(flag)]
-    folder = lambda mode: Path("outputs", "-".join([mode, *special, f"seed{args.seed}"]))
-    args.out, args.clean = args.out or folder(args.mode), folder("clean")    # a broken run never overwrites a clean one
+    special = [Path(args.frames or "").stem] * bool(args.frames) + ["smoke"] * args.smoke + [f"{flag}{getattr(args, flag)}" for
+               flag in list(NUMBERS)[1:-1] if getattr(args, flag) != p.get_default(flag)]
+    folder = lambda mode: Path("outputs", "-".join([mode, *special, f"seed{args.seed}"]))    # a broken run never overwrites
+    args.out, args.clean = args.out or folder(args.mode), folder("clean")                      # a clean one
     return args
 # endregion
 
 
 # region data: the expert plays, we keep frames
 # The trap: frames of one episode look alike.  A split by frame would test on what was trained on; we split by episode.
+# images (N, H, W, 3) float32 in [-1, 1]; labels, episodes (N,) int64; masks: name -> (N, H, W) bool, where objects are.
 Frames = namedtuple("Frames", "images labels episodes masks")
-Frames.__doc__ = "images (N, H, W, 3) float32 in [-1, 1]; labels, episodes (N,) int64; masks: name -> (N, H, W) bool."
 
 
 def quadrant(tee_x, tee_y):
@@ -143,30 +139,12 @@ def cache_frames(episodes, seed, stride):
     return Frames(to_float(images), torch.from_numpy(labels), owner, {name: np.stack(m) for name, m in masks.items()})
 
 
-def load_frames(path):
-    """Frames from an .npz file (its keys: README, "frames that we did not draw").  ValueError, one line, if one is wrong."""
-    def need(ok, text):
-        if not ok:
-            raise ValueError(text)
-    try:
-        with np.load(path, allow_pickle=False) as z:
-            data = {key: z[key] for key in z.files}
-    except Exception as error:             # no file, no zip, truncated, a pickle, ...
-        raise ValueError(f"cannot be read as an .npz file without pickles: {error}") from None
-    need({"frames", "episode"} <= set(data) and ("tee_xy" in data) != ("labels" in data),
-         f"has the keys {sorted(data)}; needed are frames, episode and either tee_xy or labels")
-    n, hw = (*data["frames"].shape, 0, 0)[:2]
-    for key, kinds, shape in (("frames", ["uint8"], (n, hw, hw, 3)), ("tee_xy", ["float32", "float64"], (n, 2)),
-                              ("labels", ["int64", "int32", "uint8"], (n,)), ("episode", ["int64", "int32", "uint8"], (n,)),
-                              ("masks_block", ["bool"], (n, hw, hw))):
-        v = data.get(key, np.zeros(shape, kinds[0]))
-        need(v.dtype in kinds and v.shape == shape, f"{key} is {v.dtype} {v.shape}; allowed is {' or '.join(kinds)} {shape}")
-    need(hw % PATCH == 0 and 32 <= hw <= 128, f"frames are {hw} pixels wide; allowed are 32 to 128, multiples of {PATCH}")
-    need(np.isfinite(data.get("tee_xy", 0)).all(), "tee_xy holds NaN or infinity; allowed are finite metres")
+def foreign_frames(path):
+    """Frames that we did not draw, from an .npz file (pusht_env.load_frames).  ValueError, one line, if it does not fit."""
+    data = load_frames(path)
     labels = quadrant(*data["tee_xy"].T) if "tee_xy" in data else data["labels"].astype(np.int64)
-    need(n and labels.min() >= 0 and labels.max() < NUM_QUADRANTS, f"labels are {np.unique(labels)}; allowed are 0 to 3")
-    need(len(np.unique(labels)) > 1, "holds a single label; two or more are needed, or there is nothing to tell apart")
-    need(len(np.unique(data["episode"])) > 1, "holds a single episode; two or more are needed, one to hold out")
+    if len(np.unique(labels)) < 2:
+        raise ValueError(f"holds the single label {labels[0]}; two or more are needed, or there is nothing to tell apart")
     masks = {"block": data["masks_block"]} if "masks_block" in data else {}
     return Frames(to_float(data["frames"]), torch.from_numpy(labels), data["episode"].astype(np.int64), masks)
 
@@ -489,17 +467,11 @@ def heat_maps(maps, touch, i):
     yield "× uniform: blank under 0.5, ░ to 2, ▒ to 4, ▓ to 8, █ above; [ a patch of the block"
 
 
-def png(rgb):
-    """uint8 (H, W, 3) -> the bytes of a PNG (RFC 2083): header, rows, end."""
-    part = lambda data: (len(data) - 4).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
-    size, rows = b"".join(n.to_bytes(4, "big") for n in rgb.shape[1::-1]), b"".join(b"\0" + row.tobytes() for row in rgb)
-    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR" + size + b"\x08\2\0\0\0") + part(b"IDAT" + zlib.compress(rows)) + part(b"IEND")
-
-
 def page_data(args, frames, model, history, m, maps, words, clean):
     """What viewer.html shows, as one JSON-able dict: about 24 held-out frames, spread over quadrants and episodes."""
     b64, sample, hw = lambda data: base64.b64encode(data).decode(), maps["sample"], m["img_hw"]
-    bug = args.break_mode == "patch_interleave"
+    bug, index = args.break_mode == "patch_interleave", torch.arange(hw * hw * CHANNELS, dtype=torch.float32)
+    order = model.patchify(index.reshape(1, hw, hw, CHANNELS), PATCH, bug)     # cut a picture of numbers: which went where?
     cls_features(model, frames.images[sample].to(args.device), bug, maps["tags"])
     lens = torch.stack([model.head(model.norm(row)).softmax(dim=-1) for row in model.cls_rows], dim=1).tolist()  # the logit lens
     of = [np.flatnonzero(frames.labels.numpy()[sample] == q) for q in range(NUM_QUADRANTS)]
@@ -508,13 +480,11 @@ def page_data(args, frames, model, history, m, maps, words, clean):
               "index": int(f), "masks": {name: b64(np.packbits(mask[f])) for name, mask in frames.masks.items()},
               "maps": {key: maps[key][i].round(3).tolist() for key in maps if key not in ("sample", "tags")},
               "lens": [[round(p, 4) for p in row] for row in lens[i]]} for i in pick for f in [sample[i]]]
-    index = torch.arange(hw * hw * CHANNELS, dtype=torch.float32)              # cut a picture of numbered pixels: what went where?
-    order = model.patchify(index.reshape(1, hw, hw, CHANNELS), PATCH, bug)     # a learner's patchify may do more than move them
-    return {"version": VERSION, "title": args.out.name, "mode": args.mode, "sentence": sentence(m), "lesson": words, "metrics": m,
-            "pinned": m["pinned"], "names": QUADRANTS, "hw": hw, "patch": PATCH, "loss": [round(e.loss, 4) for e in history],
+    return {"version": VERSION, "title": args.out.name, "mode": args.mode, "sentence": words[0], "lesson": " ".join(words[1:]),
+            "metrics": m, "pinned": m["pinned"], "names": QUADRANTS, "hw": hw, "patch": PATCH, "loss": [e.loss for e in history],
             "lr": [e.lr for e in history], "tags": None if args.break_mode == "no_pos" else maps["tags"], "frames": shown,
             "order": b64(order.numpy().astype("<u2")) if torch.equal(order.flatten().sort().values, index) else None,
-            "sibling": clean | {"frames": [f | {"png": None, "masks": None} for f in clean["frames"]]} if clean else None}
+            "sibling": clean and clean | {"frames": [f | {"png": None, "masks": None} for f in clean["frames"]]}}
 
 
 SLOT = re.compile(r'(<script id="data" type="application/json">)(.*?)(</script>)', re.DOTALL)
@@ -530,74 +500,71 @@ def read_clean(folder, m):
     """(metrics, page data) of the clean run in `folder` if it is like this run; else (None, None), and a line that says why."""
     try:
         clean = json.loads((folder / "metrics.json").read_text("utf-8"))
-        same = ("version", "img_hw", "frames", "smoke", *(key for key in NUMBERS if key != "predict"))
-        if clean.keys() != m.keys() or any(clean[key] != m[key] for key in same) or clean["break_mode"] or clean["patchify"]:
-            raise ValueError("it was made by another version or with other flags")
+        alike = ("version", "img_hw", "frames", "smoke", *list(NUMBERS)[:-1])
+        if clean.keys() != m.keys() or clean["break_mode"] or any(clean[key] != m[key] for key in alike):
+            raise ValueError("made by another version or with other flags")
         return clean, json.loads(SLOT.search((folder / "viewer.html").read_text("utf-8"))[2])
+    except FileNotFoundError:
+        pass
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        if not isinstance(error, FileNotFoundError):
-            print(f"The clean run in {folder} is ignored: {error}")
+        print(f"The clean run in {folder} is ignored: {error}")
     return None, None
 
 
 def write_whole(path, data):
     """Write beside `path`, then os.replace: a reader finds the old file or the new one, never half of one."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    part = path.with_name(path.name + ".part")                 # what is left of it after a failure, `main` removes
+    part.write_bytes(data)
+    os.replace(part, path)
 
 
-class Recording:
-    """vit.rrd for the Rerun viewer (rerun.io), written while the run goes on; it gets its name when it is whole."""
-    def __init__(self, path):
-        import rerun as rr                 # only here: --rerun is optional
-        import rerun.blueprint as rrb
-        self.rr, self.rec, self.path = rr, rr.RecordingStream("vit_on_pusht"), path
-        maps = [rrb.Spatial2DView(name=f"{kind}, {who}", contents=["/frame/**", f"/{kind}/{who}"])
-                for kind in ("rollout", "occlusion") for who in ("trained", "random")]
-        curves = [rrb.TimeSeriesView(name=name, origin=f"/train/{name}") for name in ("loss", "lr")]
-        text = rrb.TextDocumentView(name="report", origin="/report")
-        self.rec.save(f"{path}.part", default_blueprint=rrb.Blueprint(rrb.Horizontal(
-            rrb.Vertical(rrb.Spatial2DView(name="frame", origin="/frame"), text), rrb.Grid(*maps, grid_columns=2), rrb.Vertical(*curves))))
+def start_recording(path):
+    """vit.rrd for the Rerun viewer (rerun.io), as a stream that is written while the run goes on."""
+    import rerun as rr                     # only here: --rerun is optional
+    import rerun.blueprint as rrb
+    maps = [rrb.Spatial2DView(name=f"{kind}, {who}", contents=["/frame/**", f"/{kind}/{who}"])
+            for kind in ("rollout", "occlusion") for who in ("trained", "random")]
+    curves = [rrb.TimeSeriesView(name=name, origin=f"/train/{name}") for name in ("loss", "lr")]
+    first = rrb.Vertical(rrb.Spatial2DView(name="frame", origin="/frame"), rrb.TextDocumentView(name="report", origin="/report"))
+    rec = rr.RecordingStream("vit_on_pusht")
+    rec.save(path, default_blueprint=rrb.Blueprint(rrb.Horizontal(first, rrb.Grid(*maps, grid_columns=2), rrb.Vertical(*curves))))
+    return rec
 
-    def at(self, timeline, n, **entities):
-        self.rec.set_time(timeline, sequence=n)
-        for name, entity in entities.items():
-            self.rec.log(name.replace("__", "/"), entity)
 
-    def finish(self, frames, maps, markdown):
-        rr, side = self.rr, frames.images.shape[1] // PATCH
-        self.rec.reset_time()
-        self.rec.log("report", rr.TextDocument(markdown, media_type="text/markdown"), static=True)
-        for n, f in enumerate(maps["sample"]):
-            self.at("frame", n, frame__image=rr.Image(to_uint8(frames.images[f])))
-            for thing, mask in frames.masks.items():           # a piece of outline wherever the mask changes between two pixels
-                pieces = [np.argwhere(np.diff(mask[f], axis=axis))[:, None, ::-1] + ends for axis, ends in
-                          ((1, [[1, 0], [1, 1]]), (0, [[0, 1], [1, 1]]))]
-                self.at("frame", n, **{f"frame__outline__{thing}": rr.LineStrips2D(np.concatenate(pieces))})
-            for key in maps.keys() - {"sample", "tags"}:       # one scale per kind: the largest value of both models is opaque
-                top = max(maps[key.replace("random", "trained")].max(), maps[key.replace("trained", "random")].max(), 1)
-                heat = np.kron(maps[key][n].reshape(side, side) / top, np.ones((PATCH, PATCH)))[..., None]
-                self.at("frame", n, **{key.replace("_", "__"): rr.Image((heat * [0, 0, 0, 255] + [255, 90, 0, 0]).astype(np.uint8))})
-        self.rec.disconnect()
-        os.replace(f"{self.path}.part", self.path)
+def record_frames(rec, frames, maps, markdown):
+    """The report, and on the timeline `frame` each sampled frame with the objects' outlines and the maps over it."""
+    import rerun as rr
+    rec.log("report", rr.TextDocument(markdown, media_type="text/markdown"), static=True)
+    rec.reset_time()
+    for n, f in enumerate(maps["sample"]):
+        rec.set_time("frame", sequence=n)
+        rec.log("frame/image", rr.Image(to_uint8(frames.images[f])))
+        for thing, mask in frames.masks.items():
+            rec.log(f"frame/outline/{thing}", rr.LineStrips2D(outline(mask[f])))
+        for key in maps.keys() - {"sample", "tags"}:           # one scale per kind: the largest value of both models is opaque
+            top = max(maps[key.split("_")[0] + who].max() for who in ("_trained", "_random"))
+            heat = np.kron(maps[key][n].reshape(frames.images.shape[1] // PATCH, -1) / max(top, 1), np.ones((PATCH, PATCH)))
+            rec.log(key.replace("_", "/"), rr.Image((heat[..., None] * [0, 0, 0, 255] + [255, 90, 0, 0]).astype(np.uint8)))
 
 
 def load_patchify(path):
     """The learner's function `patchify` from FILE.py, as cut(images, patch, interleave_bug).  ValueError if it does not fit."""
-    scope, images, fits = {"__name__": "learner"}, torch.rand(2, IMG_HW, IMG_HW, CHANNELS) * 2 - 1, (2, NUM_PATCHES, PATCH_DIM)
+    scope, fits = {"__name__": "learner"}, (2, NUM_PATCHES, PATCH_DIM)
     try:
         exec(compile(Path(path).read_bytes(), path, "exec"), scope)
-        out = scope["patchify"](images.clone(), PATCH)
-        ok, got = out.dtype == torch.float32 and out.shape == fits and bool(out.abs().max() <= 1), f"{out.dtype} {tuple(out.shape)}"
+        out = scope["patchify"](torch.rand(2, IMG_HW, IMG_HW, CHANNELS) * 2 - 1, PATCH)
+        ok = out.dtype == torch.float32 and out.shape == fits and bool(out.abs().max() <= 1)
     except Exception as error:             # whatever a learner's file can do wrong
         raise ValueError(f"has a patchify that fails: {type(error).__name__}: {error}") from None
     if not ok:
-        raise ValueError(f"has a patchify that gives {got}; allowed is torch.float32 {fits}, values from -1 to 1")
+        raise ValueError(f"gives {out.dtype} {tuple(out.shape)}; allowed is torch.float32 {fits}, from -1 to 1 for images in that range")
     return lambda images, patch, interleave_bug=False: scope["patchify"](images, patch)
+
+
+def make_folder(path):
+    """Make the folder if it is not there.  OSError if that, or a file in it, is impossible."""
+    path.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=path).close()
 
 
 def new_vit(args, seed, hw, cut):
@@ -612,30 +579,32 @@ def new_vit(args, seed, hw, cut):
 
 def run(args):
     """One run: frames -> models -> numbers -> report."""
-    try_file = lambda path: tempfile.TemporaryFile(dir=next(p for p in (path, *path.absolute().parents) if p.exists())).close()
     given = {}
-    for flag, load in (("frames", load_frames), ("patchify", load_patchify), ("out", try_file)):
+    for flag, load in (("frames", foreign_frames), ("patchify", load_patchify), ("out", make_folder)):
         try:
             given[flag] = load(getattr(args, flag)) if getattr(args, flag) else None
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             args.fail(f"argument --{flag}: {getattr(args, flag)} {error}")
+        except OSError as error:
+            args.fail(f"argument --out: {args.out} is not a folder that can be written to ({error.strerror})")
     if args.predict is not None:
         print(f"Your prediction of the trained probe: {args.predict:.2f}")
     frames = given["frames"] or cache_frames(args.episodes, args.seed, args.frame_stride)
     (T, H), hw = split_by_episode(frames.episodes), frames.images.shape[1]
     print(f"{args.out.name}: {len(T)} frames to train on, {len(H)} of other episodes held out; on {args.device}", flush=True)
 
-    models = {"trained": new_vit(args, args.seed, hw, given["patchify"]), "random": new_vit(args, args.seed + 1, hw, given["patchify"])}
-    args.out.mkdir(parents=True, exist_ok=True)
-    recording = Recording(args.out / "vit.rrd") if args.rerun else None
+    rec = start_recording(args.out / "vit.rrd.part") if args.rerun else None
+    models = {name: new_vit(args, args.seed + i, hw, given["patchify"]) for i, name in enumerate(("trained", "random"))}
     history, live, began = [], sys.stdout.isatty(), time.perf_counter()
     for epoch in train(models["trained"], frames.images[T].to(args.device), frames.labels[T].to(args.device), epochs=args.epochs,
                        batch_size=args.batch_size, lr=args.lr, warmup=args.warmup, seed=args.seed,
                        interleave_bug=args.break_mode == "patch_interleave"):
+        for i, step in enumerate(epoch.steps if rec else (), start=len(history) * len(epoch.steps)):
+            rec.set_time("step", sequence=i)
+            for name, value in zip(("loss", "lr"), step):
+                rec.log(f"train/{name}", sys.modules["rerun"].Scalars(value))
         history.append(epoch)
         n, line = len(history), f"epoch {len(history):>3} of {args.epochs}  loss {epoch.loss:.3f}"
-        for i, (loss, lr) in enumerate(epoch.steps if recording else (), start=(n - 1) * len(epoch.steps)):
-            recording.at("step", i, train__loss=recording.rr.Scalars(loss), train__lr=recording.rr.Scalars(lr))
         if n % max(1, args.epochs // 6) == 0 or n == args.epochs:
             print("\r\x1b[K" * live + line, flush=True)
         elif live:                         # a line that rewrites itself; never in a redirected log
@@ -645,21 +614,24 @@ def run(args):
     m, maps = measure(args, frames, models, history)
     clean, clean_page = read_clean(args.clean, m) if args.mode != "clean" else (None, None)
     print("", *table(m, clean), "", sep="\n")
-    if "block" in frames.masks:
+    if "block" in frames.masks:            # the frame in the middle by alignment, not the prettiest
         touch = on_grid(frames.masks["block"][maps["sample"]])
-        mass = looks_at(maps["occlusion_trained"], touch)[1]
-        print(*heat_maps(maps, touch, np.argsort(mass)[len(mass) // 2]), "", sep="\n")       # the median frame, not the prettiest
-    words = [sentence(m)]
-    words += [f"Pinned at chance (ln 4): the loss ended at {m['train_ce']:.3f}, so the head knows nothing; the features still probe at "
-              f"{m['probe_trained']:.2f}. What to do: a longer --warmup, more --epochs, or another --seed."] * m["pinned"]
-    words += [lesson(m, clean)] * (args.mode != "clean")
+        middle = np.argsort(looks_at(maps["occlusion_trained"], touch)[1])[len(touch) // 2]
+        print(*heat_maps(maps, touch, middle), "", sep="\n")
+    words = [sentence(m)] + [
+        f"Pinned at chance (ln 4): the loss ended at {m['train_ce']:.3f}, so the head knows nothing; the features still probe at "
+        f"{m['probe_trained']:.2f}. What to do: a longer --warmup, more --epochs, or another --seed."] * m["pinned"]
+    words += [lesson(m, clean)] if args.mode != "clean" else []
     graded = grade(args.predict, m["probe_trained"]) if args.predict is not None else []
     print(*[textwrap.fill(text, 79) for text in words + graded], sep="\n", flush=True)
 
-    page = page_data(args, frames, models["trained"], history, m, maps, " ".join(words[1:]), clean_page)
+    page = page_data(args, frames, models["trained"], history, m, maps, words, clean_page)
     write_whole(args.out / "viewer.html", fill_template(page).encode())
-    if recording:
-        recording.finish(frames, maps, "```\n" + "\n".join(table(m, clean)) + "\n```\n\n" + "\n\n".join(words))
+    if rec:
+        record_frames(rec, frames, maps, "\n".join(["```", *table(m, clean), "```"]) + "\n\n" + "\n\n".join(words))
+        rec.disconnect()                   # flushes
+        os.replace(args.out / "vit.rrd.part", args.out / "vit.rrd")
+        print(f"\nRecorded; to look at it: rerun {args.out}/vit.rrd")
     write_whole(args.out / "metrics.json", (json.dumps(m, indent=1) + "\n").encode())
     print(f"\nWritten: {args.out}/metrics.json, and to hover over in a browser: {args.out}/viewer.html")
 
@@ -668,14 +640,18 @@ def main(argv=None):
     """Run with these flags (None: those of the command line); returns the exit status."""
     codecs.register_error("plain", lambda e: (e.object[e.start:e.end].translate(str.maketrans("░▒▓█×−", ".:+#x-")), e.end))
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="plain")                 # a terminal without block characters gets plain ones
+        sys.stdout.reconfigure(errors="plain")                 # an encoding without block characters gets plain ones
     args = parse_args(argv)
     try:
         return run(args) or 0
     except KeyboardInterrupt:
-        return print("\nvit.py: interrupted; no file is half-written", file=sys.stderr) or 130
+        status, why = 130, "interrupted; no file is half-written"
     except OSError as error:
-        return print(f"vit.py: argument --out: {args.out} cannot be written: {error}", file=sys.stderr) or 1
+        status, why = 1, f"argument --out: {args.out} cannot be written: {error}"
+    for part in args.out.glob("*.part"):
+        part.unlink()
+    print(f"\nvit.py: {why}", file=sys.stderr)
+    return status
 # endregion
 
 
