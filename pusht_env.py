@@ -286,7 +286,8 @@ class PushTEnv:
             return False
         for k in range(3):
             corners = self._corners()
-            depth, axis, side = max((s * p[a] - WALL, a, s) for p in corners for a in (0, 1) for s in (-1.0, 1.0))
+            walls = (0, -1.0), (0, 1.0), (1, -1.0), (1, 1.0)  # axis, side
+            depth, axis, side = max((s * p[a] - WALL, a, s) for p in corners for a, s in walls)
             if depth <= 0.0:
                 return k > 0
             depths = [max(side * p[axis] - WALL, 0.0) for p in corners]

@@ -1,18 +1,20 @@
 """A scripted expert for PushT. It knows the block's physics, and plans one push at a time.
 
-A contact that sticks moves the block by a constant twist in the block's own frame: along an arc. So the
-pose after any push is known in closed form, and the expert, whenever it needs a push, looks through all
-of them (19 places on the outline x 3 directions x 24 lengths) for the one that ends nearest to the
-target. Pushes through the centre of mass carry the block there, pushes beside it steer its yaw on the
-way, pushes at a tip of the bar turn it. Then: around the block to a point just behind the contact, and push.
+A contact that sticks moves the block by a constant twist in the block's own frame, along an arc. (Nearly:
+the contact rolls along the pusher as the block turns.) So the pose after a push is known in closed form,
+and whenever the expert needs a push it looks through 17 contacts x 3 directions x 24 lengths for the one
+that ends nearest to the target. Pushes through the centre of mass carry the block there, pushes beside it
+steer its yaw on the way, pushes at a tip of the bar turn it. Then it goes around the block to a point just
+behind the contact, and pushes.
 """
 
 import math
+import numbers
 
 import numpy as np
 
 from pusht_env import (
-    ANG_TOL, C2, COM_Y, CONTROL_DT, POS_TOL, PUSHER_RADIUS, TARGET_POSE, WALL, tee_distance, wrap,
+    ANG_TOL, C2, COM_Y, CONTROL_DT, POS_TOL, PUSHER_RADIUS, TARGET_POSE, WALL, tee_distance, whole_number, wrap,
 )  # fmt: skip
 
 APPROACH_SPEED = 0.55  # m/s
@@ -22,6 +24,7 @@ RADIAN = 0.10  # metres of position error that one radian of yaw error is worth
 EFFORT = 0.02  # and that a metre of pushing costs
 STANDOFF = 0.012  # where a push begins: this far from touching
 CLEARANCE = 0.004  # to keep from the block on the way there
+ON_THE_WAY = np.linspace(0.1, 0.9, 9)  # where to look for it
 RING = 0.12  # radius of the detour about the centre of mass: the block's corners reach 0.081
 
 # Places to touch the T, in its frame: x, y on the outline, and the direction (nx, ny) straight into it.
@@ -75,10 +78,10 @@ class ScriptedExpert:
     """
 
     def __init__(self, noise=0.0, seed=0):
-        if not (isinstance(noise, (int, float)) and math.isfinite(noise) and noise >= 0.0):
+        if not (isinstance(noise, numbers.Real) and math.isfinite(noise) and noise >= 0.0):
             raise ValueError(f"noise must be a finite number >= 0 (m/s), got {noise!r}")
         self._noise = noise
-        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._rng = np.random.Generator(np.random.PCG64(whole_number("seed", seed, 0)))
         self._plan = None
 
     def action(self, env):
@@ -89,10 +92,11 @@ class ScriptedExpert:
         s, c = math.sin(yaw), math.cos(yaw)
         wx, wy = env.pusher_pos[0] - x, env.pusher_pos[1] - y
         vx, vy = self._velocity((x, y, yaw), c * wx + s * wy, c * wy - s * wx)
-        velocity = np.array([c * vx - s * vy, s * vx + c * vy])
+        vx, vy = c * vx - s * vy, s * vx + c * vy
         if self._noise:
-            velocity += self._noise * self._rng.standard_normal(2)
-        return np.clip(velocity, -1.0, 1.0).astype(np.float32)
+            nx, ny = self._rng.standard_normal(2).tolist()
+            vx, vy = vx + self._noise * nx, vy + self._noise * ny
+        return np.array((min(max(vx, -1.0), 1.0), min(max(vy, -1.0), 1.0)), np.float32)
 
     def _velocity(self, pose, px, py):
         """The pusher is at (px, py); its velocity. Both in the block's frame."""
@@ -136,8 +140,7 @@ class ScriptedExpert:
 
 def _approach(px, py, gx, gy):
     """From (px, py) toward (gx, gy): straight if nothing is in the way, else around the block."""
-    way = np.linspace(0.1, 0.9, 9)
-    gaps = tee_distance(px + (gx - px) * way, py + (gy - py) * way, 0.0, 1.0)
+    gaps = tee_distance(px + (gx - px) * ON_THE_WAY, py + (gy - py) * ON_THE_WAY, 0.0, 1.0)
     if gaps.min() < PUSHER_RADIUS + CLEARANCE:
         here, there = math.atan2(py - COM_Y, px), math.atan2(gy - COM_Y, gx)
         turn = min(max(wrap(there - here), -0.5), 0.5)

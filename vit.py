@@ -338,14 +338,15 @@ def occlusion(model, tokens, empty, shuffle_pos=None):
 
     tokens (B, N, PATCH_DIM); empty (N, PATCH_DIM), an empty table -> drop of the answer's log-probability (B, N)."""
     model.eval()
-    t, drops = torch.arange(len(empty), device=tokens.device), []
-    for frame in tokens:                                       # (N, PATCH_DIM)
-        batch = frame.repeat(1 + len(empty), 1, 1)             # copy 0 is whole, in copy 1 + t token t is emptied
-        batch[1 + t, t] = empty
+    drops = torch.zeros(tokens.shape[:2], dtype=torch.float64)
+    for frame, drop in zip(tokens, drops):                     # (N, PATCH_DIM), (N,)
+        t = (frame != empty).any(dim=1).nonzero()[:, 0]        # emptying an empty token changes nothing
+        batch = frame.repeat(1 + len(t), 1, 1)                 # copy 0 is whole, copy 1 + i lost token t[i]
+        batch[torch.arange(len(t)) + 1, t] = empty[t]
         logp = model.head(model.encode(batch, shuffle_pos)).double().log_softmax(dim=-1)
         answer = logp[:, logp[0].argmax()]
-        drops.append((answer[0] - answer[1:]).clamp(min=0))    # a rise is not a dependence
-    return torch.stack(drops).cpu().numpy()
+        drop[t.cpu()] = (answer[0] - answer[1:]).clamp(min=0).cpu()    # a rise is not a dependence
+    return drops.numpy()
 
 
 def on_grid(masks):
