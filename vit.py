@@ -55,7 +55,7 @@ NUMBERS = {  # flag: type, smallest, largest, default, default with --smoke, hel
     "dim": (int, 1, 2048, 96, 24, "width of a token, divisible by --heads"),
     "depth": (int, 1, 24, 2, 2, "number of blocks"),
     "heads": (int, 1, 64, 3, 2, "attention heads per block"),
-    "epochs": (int, 1, 10000, 60, 3, "passes over the training frames"),
+    "epochs": (int, 1, 10000, 40, 3, "passes over the training frames"),
     "warmup": (int, 1, 10000, 15, 2, "epochs of linear warm-up; with 1, some seeds stay at chance"),
     "batch_size": (int, 1, 4096, 32, 32, "frames per optimizer step"),
     "lr": (float, 1e-8, 1, 1e-3, 1e-3, "Adam's learning rate after the warm-up"),

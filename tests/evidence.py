@@ -93,7 +93,7 @@ def run_all(seeds, at_once, extra, store=STORE):
     data = json.loads(store.read_text()) if store.exists() else {}
     if data.get("made_by") != made_by() or data.get("extra") != extra:
         data = {"made_by": made_by(), "extra": extra, "runs": {mode: {} for mode in MODES}}
-    todo = [(seed, job) for seed in range(seeds) for job in JOBS if any(str(seed) not in data["runs"][mode] for mode in job)]
+    todo = [(seed, job) for job in JOBS for seed in range(seeds) if any(str(seed) not in data["runs"][mode] for mode in job)]
     env = os.environ | {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     start, failed = time.time(), []
 
