@@ -36,7 +36,7 @@ MU = 0.3  # Coulomb friction between pusher and block
 SLOP = 1e-7  # the solver takes an overlap this small for touching
 
 # The scene. Read at every draw: assign to any of these to try another one.
-HALF_EXTENT = 0.43  # the picture's shorter side shows -HALF_EXTENT .. HALF_EXTENT
+HALF_EXTENT = 0.43  # the shorter side of a picture shows -HALF_EXTENT .. HALF_EXTENT
 SQUARE = 0.05625  # side of the chequer's squares; one edge lies at x = y = -0.45
 TONE_DARK, TONE_LIGHT = 180, 230
 WALL_TONE, WALL_FROM = 153, 0.39

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
+from torch import nn
 
 from pusht_env import MAX_STEPS, PushTEnv, load_frames, outline, png
 from scripted_expert import ScriptedExpert
@@ -163,9 +163,7 @@ def split_by_episode(episodes):
 # probe is still good, and every "patch" is something else: at 64 x 64 with 8 x 8 patches, one whole row of pixels.
 def patchify(images, patch, interleave_bug=False):
     """images (B, H, W, C) -> flat patches (B, gh * gw, patch * patch * C): row-major grid, row-major pixels, channels last.
-
-    interleave_bug skips the permute.  ValueError if H or W is not a multiple of `patch`.
-    """
+    interleave_bug skips the permute.  ValueError if H or W is not a multiple of `patch`."""
     B, H, W, C = images.shape
     if H % patch or W % patch:
         raise ValueError(f"a picture of {H} x {W} pixels cannot be cut into {patch} x {patch} patches")
@@ -299,7 +297,6 @@ def cnn_features(images, seed):
 
 def linear_probe(train_x, train_y, test_x, test_y):
     """Linear probe in closed form (Alain & Bengio 2017): least squares with intercept on one-hot labels, in float64.
-
     train_x (N, D), train_y (N,), test_x (M, D), test_y (M,) -> correct (M,) bool; its mean is the accuracy."""
     train_x, test_x = (np.pad(np.asarray(x, np.float64), ((0, 0), (0, 1)), constant_values=1) for x in (train_x, test_x))
     if train_x.shape[1] > len(train_x):    # raw pixels: the least-norm solution, through the small Gram matrix
@@ -335,14 +332,13 @@ def cls_rollout(model, images, interleave_bug=False, shuffle_pos=None):
 @torch.no_grad()
 def occlusion(model, tokens, empty, shuffle_pos=None):
     """How much the model's own answer depends on each token (after Zeiler & Fergus 2014, section 4.2).
-
     tokens (B, N, PATCH_DIM); empty (N, PATCH_DIM), an empty table -> drop of the answer's log-probability (B, N)."""
     model.eval()
     drops = torch.zeros(tokens.shape[:2], dtype=torch.float64)
     for frame, drop in zip(tokens, drops):                     # (N, PATCH_DIM), (N,)
         t = (frame != empty).any(dim=1).nonzero()[:, 0]        # emptying an empty token changes nothing
         batch = frame.repeat(1 + len(t), 1, 1)                 # copy 0 is whole, copy 1 + i lost token t[i]
-        batch[torch.arange(len(t)) + 1, t] = empty[t]
+        batch[torch.arange(len(t), device=t.device) + 1, t] = empty[t]
         logp = model.head(model.encode(batch, shuffle_pos)).double().log_softmax(dim=-1)
         answer = logp[:, logp[0].argmax()]
         drop[t.cpu()] = (answer[0] - answer[1:]).clamp(min=0).cpu()    # a rise is not a dependence
@@ -401,8 +397,8 @@ def measure(args, frames, models, history):
             for thing, mask in frames.masks.items():
                 touch = on_grid(mask[which])
                 seen = touch.any(axis=1)   # our frames show every object; those of others may not
-                hit, mass = looks_at(found[seen], touch[seen])
-                m[f"{kind}_{thing}_hit_{name}"], m[f"{kind}_{thing}_mass_{name}"] = hit.mean(), mass.mean()
+                for what, values in zip(("hit", "mass"), looks_at(found[seen], touch[seen]) if seen.any() else ()):
+                    m[f"{kind}_{thing}_{what}_{name}"] = values.mean()
     m["alignment"] = m.get("occlusion_block_hit_trained")
     fine = None if m["alignment"] is None else "aligned" if m["alignment"] >= ALIGNED else "misaligned"
     m |= {"verdict": "pinned" if m["pinned"] else fine, "version": VERSION, "torch": torch.__version__, "numpy": np.__version__}
@@ -414,7 +410,7 @@ def measure(args, frames, models, history):
 
 def sentence(m):
     """Does this run show trained > random-init > majority > chance?  One sentence."""
-    order = {"trained": m["probe_trained"], "random-init": m["probe_random"], "majority": m["majority"], "chance": m["chance"]}
+    order = dict(zip(("trained", "random-init", "majority", "chance"), map(m.get, ("probe_trained", "probe_random", "majority", "chance"))))
     wrong = [f"{a} {order[a]:.2f} is not above {b} {order[b]:.2f}" for a, b in zip(order, list(order)[1:]) if order[a] <= order[b]]
     low, high = m["probe_gap_ci"]
     return (f"This run {'does not show the order: ' + ', '.join(wrong) if wrong else 'shows ' + ' > '.join(order)}; "
@@ -465,7 +461,7 @@ def heat_maps(maps, touch, i):
     yield " ".join(f"{title:^{2 * side + 2}}" for title in shown)
     for row in np.arange(side * side).reshape(side, side):
         yield " ".join("|" + "".join(("[" if touch[i, t] else shade(v[t])) + shade(v[t]) for t in row) + "|" for v in shown.values())
-    yield "× uniform: blank under 0.5, ░ to 2, ▒ to 4, ▓ to 8, █ above; [ a patch of the block"
+    yield "× uniform: blank under 0.5, ░ to 2, ▒ to 4, ▓ to 8, █ above; [ is the block"
 
 
 def page_data(args, frames, model, history, m, maps, words, clean):
@@ -620,7 +616,7 @@ def run(args):
         middle = np.argsort(looks_at(maps["occlusion_trained"], touch)[1])[len(touch) // 2]
         print(*heat_maps(maps, touch, middle), "", sep="\n")
     words = [sentence(m)] + [
-        f"Pinned at chance (ln 4): the loss ended at {m['train_ce']:.3f}, so the head knows nothing; the features still probe at "
+        f"This run is pinned at chance (ln 4): the loss ended at {m['train_ce']:.3f}, so the head knows nothing; the features still probe at "
         f"{m['probe_trained']:.2f}. What to do: a longer --warmup, more --epochs, or another --seed."] * m["pinned"]
     words += [lesson(m, clean)] if args.mode != "clean" else []
     graded = grade(args.predict, m["probe_trained"]) if args.predict is not None else []

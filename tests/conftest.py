@@ -1,5 +1,7 @@
 """Shared by the tests: the repository on the path, one thread, and finished tiny runs."""
 
+import contextlib
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,8 @@ for folder in (ROOT, ROOT / "tests"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+import vit  # noqa: E402
+
 torch.set_num_threads(1)
 
 
@@ -23,15 +27,15 @@ def run_script(*flags, cwd=ROOT, **kwargs):
 
 @pytest.fixture(scope="session")
 def smoke(tmp_path_factory):
-    """A function: the folder and the output of a tiny run with these flags, made once a session."""
+    """A function: the folder and the output of a tiny run with these flags, in this process, made once a session."""
     runs = {}
 
     def run(*flags):
         if flags not in runs:
-            out = tmp_path_factory.mktemp("run") / "out"
-            done = run_script("--smoke", "--out", out, *flags)
-            assert done.returncode == 0, done.stderr
-            runs[flags] = (out, done.stdout)
+            out, text = tmp_path_factory.mktemp("run") / "out", io.StringIO()
+            with contextlib.redirect_stdout(text):
+                assert vit.main(["--smoke", "--out", str(out), *flags]) == 0
+            runs[flags] = (out, text.getvalue())
         return runs[flags]
 
     return run

@@ -50,12 +50,18 @@ def test_the_model_has_no_convolution_and_importing_runs_nothing():
 # Runs
 
 def test_two_identical_commands_give_the_same_bytes(smoke, tmp_path):
+    made = []
+    for name, seed in (("one", 3), ("two", 3), ("other", 4)):
+        done = run_script("--smoke", "--seed", seed, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        made.append((tmp_path / name / "metrics.json").read_bytes())
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_run_leaves_nothing_behind_that_changes_the_next(smoke, tmp_path, capsys):
     first, _ = smoke()
-    done = run_script("--smoke", "--out", tmp_path / "again")
-    assert done.returncode == 0
+    assert vit.main(["--smoke", "--out", str(tmp_path / "again")]) == 0
     assert (first / "metrics.json").read_bytes() == (tmp_path / "again" / "metrics.json").read_bytes()
-    other = run_script("--smoke", "--seed", 1, "--out", tmp_path / "other")
-    assert other.returncode == 0 and (first / "metrics.json").read_bytes() != (tmp_path / "other" / "metrics.json").read_bytes()
 
 
 def test_metrics_hold_every_flag_and_every_number_sorted_and_rounded(smoke):
@@ -120,11 +126,12 @@ def test_interleave_is_in_training_too():
     assert losses[0] != losses[1]
 
 
-def test_a_broken_run_stands_beside_its_clean_one(tmp_path):
+def test_a_broken_run_stands_beside_its_clean_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     for flags in ([], ["--break", "patch_interleave"]):
-        done = run_script("--smoke", *flags, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert "clean run" in done.stdout and re.search(r"clean 0\.\d\d \(0\.\d\d to 0\.\d\d\): it (is silent|moved)", " ".join(done.stdout.split()))
+        assert vit.main(["--smoke", *flags]) == 0
+    text = capsys.readouterr().out
+    assert "clean run" in text and re.search(r"clean 0\.\d\d \(0\.\d\d to 0\.\d\d\): it (is silent|moved)", " ".join(text.split()))
     folders = sorted(p.name for p in (tmp_path / "outputs").iterdir())
     assert folders == ["clean-smoke-seed0", "patch_interleave-smoke-seed0"]
     page = (tmp_path / "outputs" / "patch_interleave-smoke-seed0" / "viewer.html").read_text("utf-8")
@@ -134,20 +141,18 @@ def test_a_broken_run_stands_beside_its_clean_one(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "null", '{"version": 1}', "other flags", "other version"])
-def test_a_clean_run_that_does_not_fit_is_ignored_with_a_line(smoke, tmp_path, damage):
-    clean, m = tmp_path / "clean", json.loads((smoke()[0] / "metrics.json").read_text())
-    clean.mkdir()
-    (clean / "viewer.html").write_text((smoke()[0] / "viewer.html").read_text("utf-8"), "utf-8")
+def test_a_clean_run_that_does_not_fit_is_ignored_with_a_line(smoke, tmp_path, capsys, damage):
+    m = json.loads((smoke()[0] / "metrics.json").read_text())
+    (tmp_path / "viewer.html").write_text((smoke()[0] / "viewer.html").read_text("utf-8"), "utf-8")
     changed = {"other flags": m | {"epochs": 77}, "other version": m | {"version": 0}}.get(damage)
-    (clean / "metrics.json").write_text(json.dumps(changed) if changed else damage)
-    code = "import vit, json, pathlib; print(vit.read_clean(pathlib.Path('clean'), json.load(open('m.json'))))"
-    (tmp_path / "m.json").write_text(json.dumps(m | {"break_mode": "no_pos"}))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
-    assert lines[-1] == "(None, None)" and len(lines) == 2 and "clean is ignored" in lines[0], done.stdout + done.stderr
-    (clean / "metrics.json").write_text(json.dumps(m))         # and one that fits is taken
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.stdout.startswith("({"), done.stdout + done.stderr
+    (tmp_path / "metrics.json").write_text(json.dumps(changed) if changed else damage)
+    capsys.readouterr()
+    assert vit.read_clean(tmp_path, m | {"break_mode": "no_pos"}) == (None, None)
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1 and "is ignored" in text
+    (tmp_path / "metrics.json").write_text(json.dumps(m))      # and one that fits is taken
+    assert vit.read_clean(tmp_path, m | {"break_mode": "no_pos"})[0] == m
+    assert vit.read_clean(tmp_path / "nothing", m) == (None, None) and capsys.readouterr().out == ""
 
 
 # Words, from numbers
@@ -193,7 +198,7 @@ def test_a_pinned_run_says_so_and_what_to_do(smoke):
     assert json.loads((out / "metrics.json").read_text())["pinned"] == (abs(json.loads((out / "metrics.json").read_text())["train_ce"] - vit.LN4) <= 0.05)
     out, text = smoke("--lr", "1e-3", "--epochs", "40", "--break", "no_pos")     # learns something: not pinned
     m = json.loads((out / "metrics.json").read_text())
-    assert ("Pinned at chance (ln 4)" in text) == m["pinned"] and (m["verdict"] == "pinned") == m["pinned"]
+    assert ("pinned at chance (ln 4)" in text) == m["pinned"] and (m["verdict"] == "pinned") == m["pinned"]
 
 
 # The terminal
@@ -207,8 +212,8 @@ def test_the_report_fits_80_columns_and_a_log_holds_no_control_characters(smoke)
     assert len(rows) == 8 and all(len(row) == 75 and row.count("|") == 8 for row in rows)
 
 
-def test_no_unicode_where_the_encoding_has_none(smoke):
-    done = run_script("--smoke", "--out", smoke()[0], env=os.environ | {"PYTHONIOENCODING": "ascii"}, encoding="ascii")
+def test_no_unicode_where_the_encoding_has_none(tmp_path):
+    done = run_script("--smoke", "--out", tmp_path / "o", env=os.environ | {"PYTHONIOENCODING": "ascii"}, encoding="ascii")
     assert done.returncode == 0 and done.stderr == ""
     assert "trained - random-init" in done.stdout and "x uniform: blank under 0.5, . to 2" in done.stdout
     rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
@@ -275,10 +280,9 @@ def test_bad_input_from_the_shell_says_what_is_allowed():
     assert done.returncode == 2 and all(mode in done.stderr for mode in vit.BREAKS)
 
 
-def test_the_smallest_run_that_works(tmp_path):
-    done = run_script("--smoke", "--episodes", 2, "--frame-stride", vit.MAX_STEPS, "--epochs", 1, "--out", tmp_path / "o")
-    assert done.returncode == 0, done.stderr
-    assert "1 frames to train on, 1 of other episodes held out" in done.stdout
+def test_the_smallest_run_that_works(smoke):
+    _, text = smoke("--episodes", "2", "--frame-stride", str(vit.MAX_STEPS), "--epochs", "1")
+    assert "1 frames to train on, 1 of other episodes held out" in text
 
 
 def test_out_that_cannot_be(tmp_path, capsys):
@@ -337,17 +341,17 @@ def foreign(path, hw=64, n=24, **change):
 
 
 @pytest.mark.parametrize("hw, masks", [(64, True), (96, True), (32, False)])
-def test_foreign_frames_run(tmp_path, hw, masks):
+def test_foreign_frames_run(tmp_path, capsys, hw, masks):
     mask = np.zeros((24, hw, hw), bool)
     mask[:, 10:20, 10:20] = True
     file = foreign(tmp_path / "f.npz", hw, masks_block=mask if masks else None)
-    done = run_script("--smoke", "--frames", file, "--break", "patch_interleave", "--out", tmp_path / "o")
-    assert done.returncode == 0, done.stderr
+    assert vit.main(["--smoke", "--frames", str(file), "--break", "patch_interleave", "--out", str(tmp_path / "o")]) == 0
+    text = capsys.readouterr().out
     m = json.loads((tmp_path / "o" / "metrics.json").read_text())
     assert m["img_hw"] == hw and m["num_frames"] == 24 and (m["alignment"] is None) == (not masks)
-    assert f"{64 / hw:.2g} of a picture row" in " ".join(done.stdout.split())
+    assert f"{64 / hw:.2g} of a picture row" in " ".join(text.split())
     if not masks:
-        assert "Without masks" in done.stdout and m["verdict"] in (None, "pinned")
+        assert "Without masks" in text and m["verdict"] in (None, "pinned")
 
 
 @pytest.mark.parametrize("change, told", [
@@ -406,17 +410,15 @@ def documented():
 
 
 @pytest.mark.parametrize("command", documented())
-def test_every_documented_command_runs(command, tmp_path):
+def test_every_documented_command_runs(command, tmp_path, monkeypatch, capsys):
     if "--rerun" in command and not RERUN:
         pytest.skip("rerun-sdk is not installed")
-    if "FILE.npz" in command:
-        foreign(tmp_path / "FILE.npz")
-    if "FILE.py" in command:
-        (tmp_path / "FILE.py").write_text("import vit\n\ndef patchify(images, patch):\n    return vit.patchify(images, patch)\n")
-    flags = [os.path.expandvars(part) for part in command.split()[2:]]
-    env = os.environ | {"SLURM_ARRAY_TASK_ID": "5"}
-    flags = [part.replace("$SLURM_ARRAY_TASK_ID", "5") for part in flags]
-    flags = ["cpu" if flag == "cuda" else flag for flag in flags]                 # the flag is real; this machine may have no GPU
-    done = run_script(*flags, "--smoke", cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    foreign(tmp_path / "FILE.npz")
+    (tmp_path / "FILE.py").write_text("import vit\n\ndef patchify(images, patch):\n    return vit.patchify(images, patch)\n")
+    flags = [part.replace("$SLURM_ARRAY_TASK_ID", "5") for part in command.split()[2:]]
+    if not torch.cuda.is_available():
+        flags = ["cpu" if flag == "cuda" else flag for flag in flags]
+    assert vit.main([*flags, "--smoke"]) == 0
     assert list(tmp_path.rglob("metrics.json")) and list(tmp_path.rglob("viewer.html"))
+    assert bool(list(tmp_path.rglob("vit.rrd"))) == ("--rerun" in command)
