@@ -549,7 +549,8 @@ def test_up_is_up_and_right_is_right():
     assert upright.sum(1).argmax() < np.nonzero(upright)[0].mean()  # the bar lies above the stem
 
 
-def test_the_scene_is_painted_in_its_tones():
+def test_the_scene_is_painted_in_its_tones(monkeypatch):
+    monkeypatch.setattr(pusht_env, "HALF_EXTENT", 0.44)  # so that what lies beyond the walls is in the picture
     env = scene((-0.2, 0.2, 0.5), (0.3, 0.25))
     frame = env.render_frame(880, 880)  # one pixel is one millimetre
 
@@ -616,6 +617,7 @@ def test_pictures_belong_to_the_caller():
     ("TARGET_OPACITY", 1.0), ("BLOCK_RGB", (9, 9, 9)), ("PUSHER_RGB", (9, 9, 9)),
 ])  # fmt: skip
 def test_the_scene_follows_its_constants(monkeypatch, name, value):
+    monkeypatch.setattr(pusht_env, "HALF_EXTENT", 0.44)  # so that what lies beyond the walls is in the picture
     env = scene((0.1, 0.1, 0.6), (-0.2, -0.2))
     before = env.render_frame(64, 64)
     with monkeypatch.context() as patch:

@@ -1,0 +1,70 @@
+"""The README's table is what evidence.json says, evidence.json was made by this code, and the claims hold in it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import evidence
+import vit
+from conftest import ROOT, run_script
+
+README = (ROOT / "README.md").read_text("utf-8")
+DATA = json.loads(evidence.STORE.read_text())
+
+
+def test_the_readme_shows_exactly_this_evidence():
+    shown = re.search(r"<!-- evidence -->\n(.*?)\n<!-- /evidence -->", README, re.S)[1]
+    assert shown.strip() == "\n".join(evidence.tables(DATA)).strip()
+
+
+def test_the_evidence_was_made_by_these_defaults_and_this_scene():
+    assert DATA["made_by"] == json.loads(json.dumps(evidence.made_by())) and DATA["extra"] == []
+
+
+def test_every_mode_ran_on_twenty_seeds():
+    for mode in evidence.MODES:
+        assert sorted(map(int, DATA["runs"][mode])) == list(range(20)), mode
+
+
+def test_no_default_run_is_pinned_and_the_gap_is_there():
+    clean = DATA["runs"]["clean"]
+    assert not any(m["pinned"] for m in clean.values())
+    gaps = [m["probe_gap"] for m in clean.values()]
+    assert sum(gaps) / len(gaps) >= 0.15
+    assert sum(m["pinned"] for m in DATA["runs"]["warmup 1"].values()) >= 2
+
+
+def test_the_threshold_of_the_verdict_divides_clean_from_interleaved():
+    lowest = min(m["alignment"] for m in DATA["runs"]["clean"].values())
+    highest = max(m["alignment"] for m in DATA["runs"]["patch_interleave"].values())
+    assert highest < vit.ALIGNED <= lowest
+
+
+def test_rows_and_columns_counts_what_it_says():
+    import numpy as np
+
+    block = np.zeros((2, 64, 64), bool)
+    block[0, 8:16, 16:24] = block[1, 0:8, 0:8] = True          # one patch each: (1, 2) and (0, 0)
+    maps = {"sample": np.array([0, 1]), "occlusion_trained": np.zeros((2, 64))}
+    maps["occlusion_trained"][0, 8 + 5] = maps["occlusion_trained"][1, 0] = 1  # right row, wrong column; both right
+    found = evidence.rows_and_columns(maps, block)
+    assert found == {"row_hit": 1.0, "column_hit": 0.5, "row_blind": 0.125, "column_blind": 0.125}
+
+
+@pytest.mark.slow
+def test_a_worker_that_trains_once_for_two_modes_gives_what_two_runs_give(tmp_path):
+    env = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, evidence.__file__, "--worker", "0", "--smoke", "--modes", "clean", "shuffle_pos"],
+                          cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line[7:]) for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert [mode for mode, _, _ in results] == ["clean", "shuffle_pos"]
+    for mode, _, m in results:
+        alone = run_script("--smoke", *evidence.MODES[mode], "--out", tmp_path / mode, env=env)
+        assert alone.returncode == 0, alone.stderr
+        expected = json.loads((tmp_path / mode / "metrics.json").read_text())
+        assert {key: m[key] for key in evidence.KEPT} == {key: expected[key] for key in evidence.KEPT}
