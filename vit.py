@@ -41,12 +41,12 @@ BREAKS = {
     "patch_interleave": ("patchify forgets its permute, in training and probing", lambda m: m["alignment"] < ALIGNED,
         "Alignment tells: {alignment:.2f}. The map no longer shows the place that the answer depends on.",
         "alignment is {alignment:.2f}, the map finds the block."),
-    "shuffle_pos": ("the position tags are permuted, in probing only", lambda m: m["probe_gap"] <= 0.1,
-        "Same weights, same pixels, other tags: training's edge over random-init is {probe_gap:+.2f}, it hung on the tags.",
-        "with the tags permuted, an edge of {probe_gap:+.2f} over random-init is left."),
-    "no_pos": ("no position tags at all, a true bag of patches", lambda m: m["probe_gap"] <= 0.1,
-        "Without tags it is a bag of patches, and training adds {probe_gap:+.2f} over random-init: *where* is not in the bag.",
-        "without tags, training still adds {probe_gap:+.2f} over random-init."),
+    "shuffle_pos": ("the position tags are permuted, in probing only", lambda m: m["probe_gap_ci"][0] <= 0,
+        "Same weights, same pixels, other tags: an edge over random-init of {probe_gap:+.2f}, not told apart from none. It hung on the tags.",
+        "with the tags permuted an edge over random-init of {probe_gap:+.2f} is left. Some of *where* is in the features without the tags."),
+    "no_pos": ("no position tags at all, a true bag of patches", lambda m: m["probe_gap_ci"][0] <= 0,
+        "Without tags it is a bag of patches, and training's edge over random-init, {probe_gap:+.2f}, is not told apart from none.",
+        "without tags, training still adds {probe_gap:+.2f} over random-init. Some of *where* is in the bag."),
 }
 NUMBERS = {  # flag: type, smallest, largest, default, default with --smoke, help
     "seed": (int, 0, 2**31, 0, 0, "seeds everything: episodes, weights, batches"),

@@ -173,10 +173,10 @@ def test_sentence_says_what_the_numbers_say():
     ({"break_mode": "patch_interleave", "alignment": 0.9}, "Not the expected effect: alignment is 0.90"),
     ({"break_mode": "patch_interleave", "alignment": None}, "Without masks there is no alignment"),
     ({"break_mode": "patch_interleave", "alignment": 0.3, "img_hw": 96}, "64 pixels in reading order, 0.67 of a picture row"),
-    ({"break_mode": "shuffle_pos", "probe_gap": 0.01}, "edge over random-init is +0.01"),
-    ({"break_mode": "shuffle_pos", "probe_gap": 0.3}, "Not the expected effect"),
-    ({"break_mode": "no_pos", "probe_gap": 0.0}, "*where* is not in the bag"),
-    ({"break_mode": "no_pos", "probe_gap": 0.2}, "Not the expected effect"),
+    ({"break_mode": "shuffle_pos", "probe_gap": 0.01, "probe_gap_ci": [-0.1, 0.1]}, "edge over random-init of +0.01, not told apart from none"),
+    ({"break_mode": "shuffle_pos", "probe_gap": 0.3}, "Not the expected effect: with the tags permuted an edge over random-init of +0.30"),
+    ({"break_mode": "no_pos", "probe_gap": 0.0, "probe_gap_ci": [-0.1, 0.1]}, "edge over random-init, +0.00, is not told apart from none"),
+    ({"break_mode": "no_pos", "probe_gap": 0.2}, "Not the expected effect: without tags, training still adds +0.20"),
     ({"alignment": 0.3}, "Alignment tells: 0.30"),             # a learner's patchify
     ({"alignment": 0.97}, "alignment is 0.97"),
 ])
