@@ -3,8 +3,8 @@
     python tests/make_pictures.py                      # seed 0; missing runs are made first (minutes)
     python tests/make_pictures.py --pinned "--seed 3 --warmup 1"
 
-docs/page.png              the top of the page of a clean run
-docs/patch_interleave.png  the same frame in the page of the broken run
+docs/page.png              the top of the page of a clean run, with rollout maps
+docs/patch_interleave.png  the same frame in the page of the broken run, with occlusion maps: they tell
 docs/tokens.png            what that run's model sees: rows of pixels, not patches
 docs/curves.png            the learning curves of the clean and of a pinned run
 
@@ -74,12 +74,12 @@ def main(argv=None):
         context = chromium.new_context(viewport={"width": 1240, "height": 900}, device_scale_factor=1.6, color_scheme="light", reduced_motion="reduce")
         context.set_default_timeout(120_000)
 
-        def opened(path):
+        def opened(path, kind="rollout"):
             page = context.new_page()
             page.goto(path.as_uri())
             page.wait_for_selector("html[data-ready]", state="attached")
             page.locator("#strip button").nth(frame if path != pinned else 0).click()
-            page.locator("label:has(input[value=occlusion])").click()
+            page.locator(f"label:has(input[value={kind}])").click()
             page.evaluate("document.activeElement.blur()")
             page.mouse.move(0, 0)
             return page
@@ -92,7 +92,7 @@ def main(argv=None):
         page = opened(clean)
         top(page, "page.png")
         curves = [page.locator("#curve").screenshot()]
-        page = opened(broken)
+        page = opened(broken, "occlusion")
         top(page, "patch_interleave.png")
         box = page.locator("section").first.bounding_box()
         page.screenshot(path=args.out / "tokens.png", full_page=True, clip={"x": 0, "y": box["y"] + 40, "width": 1240, "height": box["height"] - 16})

@@ -421,6 +421,8 @@ def test_no_sideways_scrolling(load, width, mode, hw):
     for model in ("trained", "random"):
         box = page.locator(f"#map-{model}").bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width and box["width"] == pytest.approx(box["height"], abs=1)
+    for drawn in page.locator("#sees .picture").all():
+        assert drawn.bounding_box()["width"] >= (300 if width == 360 else 160)
     page.click("#walk-open")
     for _ in range(5):
         assert page.evaluate("[document.documentElement.scrollWidth, document.querySelector('dialog').scrollWidth - document.querySelector('dialog').clientWidth]") <= [width, 0]
