@@ -2,27 +2,19 @@
 
 import contextlib
 import io
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-for folder in (ROOT, ROOT / "tests"):
+for folder in (Path(__file__).resolve().parent, Path(__file__).resolve().parent.parent):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 import vit  # noqa: E402
 
 torch.set_num_threads(1)
-
-
-def run_script(*flags, cwd=ROOT, **kwargs):
-    """`python vit.py FLAGS` as a process of its own; output as text."""
-    kwargs.setdefault("encoding", "utf-8")
-    return subprocess.run([sys.executable, str(ROOT / "vit.py"), *map(str, flags)], cwd=cwd, capture_output=True, timeout=300, **kwargs)
 
 
 @pytest.fixture(scope="session")

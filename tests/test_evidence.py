@@ -10,7 +10,7 @@ import pytest
 
 import evidence
 import vit
-from conftest import ROOT, run_script
+from running import ROOT, run_script
 
 README = (ROOT / "README.md").read_text("utf-8")
 DATA = json.loads(evidence.STORE.read_text())

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import vit
-from conftest import ROOT, run_script
+from running import ROOT, run_script
 
 SOURCE = (ROOT / "vit.py").read_text("utf-8")
 RERUN = importlib.util.find_spec("rerun") is not None

@@ -76,7 +76,7 @@ def runs(tmp_path_factory):
     for mode in ("clean", "patch_interleave"):
         flags = [] if mode == "clean" else ["--break", mode]
         command = [sys.executable, str(ROOT / "vit.py"), "--smoke", *flags]
-        done = subprocess.run(command, cwd=out, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=out, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
         (pages[mode],) = (p for p in out.rglob("viewer.html") if p not in pages.values())
     return pages
