@@ -421,7 +421,7 @@ def sentence(m):
 def lesson(m, clean):
     """What the break, or the learner's patchify, did: a few sentences from the numbers of this run and of the clean one."""
     mode, (low, high), run = m["break_mode"], (clean or m)["probe_trained_ci"], PATCH_DIM // CHANNELS
-    text = f"Without the permute a token is {run} pixels in reading order, {run / m['img_hw']:.2g} of a picture row. "
+    text = f"Without the permute a token is {run} pixels in reading order, {run / m['img_hw']:.2g} row of the picture. "
     text = text * (mode == "patch_interleave") + f"The probe reads {m['probe_trained']:.2f}" + (
         f", clean {clean['probe_trained']:.2f} ({low:.2f} to {high:.2f}): it "
         f"{'is silent' if low <= m['probe_trained'] <= high else 'moved'}. " if clean else ". ")

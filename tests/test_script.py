@@ -98,7 +98,7 @@ def test_every_break_runs_and_explains_itself(smoke, mode):
     out, text = smoke("--break", mode)
     m = json.loads((out / "metrics.json").read_text())
     assert m["break_mode"] == mode
-    told = {"patch_interleave": "Without the permute a token is 64 pixels in reading order, 1 of a picture row.",
+    told = {"patch_interleave": "Without the permute a token is 64 pixels in reading order, 1 row of the picture.",
             "shuffle_pos": "tags", "no_pos": "bag of patches"}[mode]
     assert told in " ".join(text.split()) or "Not the expected effect" in text
 
@@ -172,7 +172,7 @@ def test_sentence_says_what_the_numbers_say():
     ({"break_mode": "patch_interleave", "alignment": 0.3}, "Alignment tells: 0.30"),
     ({"break_mode": "patch_interleave", "alignment": 0.9}, "Not the expected effect: alignment is 0.90"),
     ({"break_mode": "patch_interleave", "alignment": None}, "Without masks there is no alignment"),
-    ({"break_mode": "patch_interleave", "alignment": 0.3, "img_hw": 96}, "64 pixels in reading order, 0.67 of a picture row"),
+    ({"break_mode": "patch_interleave", "alignment": 0.3, "img_hw": 96}, "64 pixels in reading order, 0.67 row of the picture"),
     ({"break_mode": "shuffle_pos", "probe_gap": 0.01, "probe_gap_ci": [-0.1, 0.1]}, "edge over random-init of +0.01, not told apart from none"),
     ({"break_mode": "shuffle_pos", "probe_gap": 0.3}, "Not the expected effect: with the tags permuted an edge over random-init of +0.30"),
     ({"break_mode": "no_pos", "probe_gap": 0.0, "probe_gap_ci": [-0.1, 0.1]}, "edge over random-init, +0.00, is not told apart from none"),
@@ -350,7 +350,7 @@ def test_foreign_frames_run(tmp_path, capsys, hw, masks):
     text = capsys.readouterr().out
     m = json.loads((tmp_path / "o" / "metrics.json").read_text())
     assert m["img_hw"] == hw and m["num_frames"] == 24 and (m["alignment"] is None) == (not masks)
-    assert f"{64 / hw:.2g} of a picture row" in " ".join(text.split())
+    assert f"{64 / hw:.2g} row of the picture" in " ".join(text.split())
     if not masks:
         assert "Without masks" in text and m["verdict"] in (None, "pinned")
 
