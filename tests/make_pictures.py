@@ -101,7 +101,7 @@ def main(argv=None):
         sheet = context.new_page()
         sheet.set_viewport_size({"width": 1240, "height": 420})
         titles = [f"vit.py --seed {args.seed}", f"vit.py {args.pinned}"]
-        sheet.set_content("""<style>body { margin: 0; padding: 24px; background: #fcfbf8; display: flex; gap: 40px; font: 600 16px Inter, "Helvetica Neue", Arial, sans-serif; }
+        sheet.set_content("""<!doctype html><style>body { margin: 0; padding: 24px; background: #fcfbf8; display: flex; gap: 40px; font: 600 16px Inter, "Helvetica Neue", Arial, sans-serif; }
             figure { margin: 0; flex: 1 } img { width: 100%; margin-top: 12px }</style>""")
         for title, png in zip(titles, curves, strict=True):
             sheet.evaluate(

@@ -321,12 +321,16 @@ def test_an_old_result_survives_a_failed_write(tmp_path, monkeypatch):
 def test_ctrl_c(tmp_path, extra):
     out = tmp_path / "o"
     process = subprocess.Popen([sys.executable, "-u", str(ROOT / "vit.py"), "--smoke", "--epochs", "5000", "--out", str(out), *extra],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline().startswith("o: ")         # frames are there, training begins
-    select.select([process.stdout], [], [], 10)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))    # a job in the background ignores it
+    try:
+        assert process.stdout.readline().startswith("o: ")     # frames are there, training begins
+        select.select([process.stdout], [], [], 10)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 130 and err == "vit.py: interrupted; no file is half-written\n"
     assert list(out.iterdir()) == []
 
