@@ -68,7 +68,7 @@ def parse_args(argv=None):
     p = argparse.ArgumentParser(prog="vit.py", description=__doc__, allow_abbrev=False)
     p.error = lambda message: p.exit(2, f"vit.py: {message}\n")
     argv = sys.argv[1:] if argv is None else argv
-    argv = [re.sub("^--[a-z_]+", lambda flag: flag[0].replace("_", "-"), a) for a in argv]    # --batch_size works too
+    argv = [re.sub("^--[a-z_]+", lambda flag: flag[0].replace("_", "-"), str(a)) for a in argv]    # --batch_size works too
     for flag, (kind, low, high, default, smoke, text) in NUMBERS.items():
         p.add_argument("--" + flag.replace("_", "-"), type=kind, default=smoke if "--smoke" in argv else default,
                        help=f"{text} ({kind.__name__} from {low} to {high}; default: {default})")
