@@ -628,7 +628,7 @@ def run(args):
         rec.disconnect()                   # flushes
         os.replace(args.out / "vit.rrd.part", args.out / "vit.rrd")
         print(f"\nRecorded; to look at it: rerun {args.out}/vit.rrd")
-    write_whole(args.out / "metrics.json", (json.dumps(m, indent=1) + "\n").encode())
+    write_whole(args.out / "metrics.json", (json.dumps(m, indent=1, allow_nan=False) + "\n").encode())
     print(f"\nWritten: {args.out}/metrics.json, and to hover over in a browser: {args.out}/viewer.html")
     if args.predict is not None:
         print("", *grade(args.predict, m["probe_trained"]), sep="\n")
