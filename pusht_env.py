@@ -37,8 +37,7 @@ SLOP = 1e-7  # the solver takes an overlap this small for touching
 
 # The scene. Read at every draw: assign to any of these to try another one. Extent, chequer and tones are part
 # of the experiment, and were chosen by measurement. Pixels enter the network as x / 127.5 - 1, so mid-grey is 0:
-# the brighter the table, the louder its patches and the fainter the position tags beside them. And the chequer
-# must not repeat from patch to patch, or only the tags could tell places apart. With these tones, at 0.42 the
+# the brighter the table, the louder its patches and the fainter the position tags beside them. With these tones, at 0.42 the
 # random-init probe read 0.63 and no seed of four needed a warm-up; at 0.44 it read 0.49 and two of four were
 # stuck without. Between the two lies a task that a trained model solves much better than a random one, on every
 # seed of 0..19, and that can still fail to train when the warm-up is left out (tests/evidence.py).

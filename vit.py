@@ -28,8 +28,7 @@ from pusht_env import MAX_STEPS, PushTEnv, load_frames, outline, png
 from scripted_expert import ScriptedExpert
 
 IMG_HW, PATCH, CHANNELS = 64, 8, 3         # our frames are 64 x 64 pixels, a patch is 8 x 8
-GRID = IMG_HW // PATCH                     # 8 patches a side
-NUM_PATCHES, PATCH_DIM = GRID * GRID, PATCH * PATCH * CHANNELS    # 64 patches in the sequence, 192 numbers in each
+GRID, NUM_PATCHES, PATCH_DIM = IMG_HW // PATCH, (IMG_HW // PATCH) ** 2, PATCH * PATCH * CHANNELS    # 8 a side, 64 in all, 192 numbers each
 QUADRANTS = ("NE", "NW", "SW", "SE")
 NUM_QUADRANTS = len(QUADRANTS)
 LN4 = math.log(NUM_QUADRANTS)              # cross-entropy of a head that knows nothing: 1.386
