@@ -193,18 +193,21 @@ class Block(nn.Module):
     def forward(self, x, cls_only=False):
         """x (B, S, dim) -> (B, Q, dim), Q = S, or 1 with cls_only: only token 0 asks, all S tokens answer."""
         B, S, dim = x.shape
-        Q = 1 if cls_only else S
-        h = self.norm1(x)
-        if cls_only:                       # keys and values of all tokens, the query of one: same function, less work
-            (wq, wkv), (bq, bkv) = (t.split([dim, 2 * dim]) for t in (self.qkv.weight, self.qkv.bias))
-            q, (k, v) = F.linear(h[:, :1], wq, bq), F.linear(h, wkv, bkv).chunk(2, dim=-1)
+        h, nh, hd = self.norm1(x), self.heads, dim // self.heads
+        if cls_only:                       # one query: cheaper to carry it to the tokens than all keys and values to it
+            wq, wk, wv = self.qkv.weight.reshape(3, nh, hd, dim)
+            bq, _, bv = self.qkv.bias.reshape(3, nh, 1, hd)    # q·(Wk h + bk) = (q Wk)·h + q·bk: softmax ignores the last
+            q = (h[:, 0] @ wq.mT + bq) @ wk                    # (nh, B, dim)
+            attn = (q.transpose(0, 1) @ h.mT / math.sqrt(hd)).softmax(dim=-1)          # (B, nh, S)
+            h = (attn @ h).transpose(0, 1) @ wv.mT + bv        # (nh, B, hd): the weights sum to 1, so bv comes once
+            attn, h = attn[:, :, None], h.transpose(0, 1)[:, :, None]                  # (B, nh, 1, S), (B, nh, 1, hd)
         else:
-            q, k, v = self.qkv(h).chunk(3, dim=-1)             # (B, S, dim) each
-        q, k, v = (t.reshape(B, -1, self.heads, dim // self.heads).transpose(1, 2) for t in (q, k, v))  # (B, nh, ., hd)
-        attn = (q @ k.transpose(-2, -1) / math.sqrt(dim // self.heads)).softmax(dim=-1)                 # (B, nh, Q, S)
+            q, k, v = self.qkv(h).reshape(B, S, 3, nh, hd).permute(2, 0, 3, 1, 4)      # (B, nh, S, hd) each
+            attn = (q @ k.mT / math.sqrt(hd)).softmax(dim=-1)  # (B, nh, S, S)
+            h = attn @ v                                       # (B, nh, S, hd)
         self.last_attn = None if self.training else attn.mean(dim=1)
-        h = (attn @ v).transpose(1, 2).reshape(B, Q, dim)      # heads side by side again
-        x = x[:, :Q] + self.proj(h)
+        h = h.transpose(1, 2).flatten(2)                       # (B, Q, dim): heads side by side again
+        x = x[:, : h.shape[1]] + self.proj(h)
         return x + self.mlp(self.norm2(x))
 
 

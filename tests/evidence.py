@@ -2,6 +2,10 @@
 
     python tests/evidence.py --seeds 20            resumes where it stopped; about 1 to 2 minutes a run and core
     python tests/evidence.py --table               only print the tables of tests/evidence.json
+    python tests/evidence.py --seeds 8 --scene 160 220 0.42 [--flags="--lr 2e-3"]
+                                                   the same on another scene: tones of the chequer, camera's half-extent in m
+    python tests/evidence.py --seeds 8 --frames "outputs/gym-pusht/seed{seed}-64.npz" --store tests/evidence-gym-pusht-64.json
+                                                   the same on frames that we did not draw, a file a seed
 
 Each run is a process of its own with one thread, two at a time: one thread because sums in another order give other
 last digits, and training amplifies them; the tables are comparable only between runs of the same kind.  A run that
@@ -11,6 +15,7 @@ fails is reported and left out; the others go on.  The files of each run stay in
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -51,14 +56,22 @@ def rows_and_columns(maps, block):
     import numpy as np
     import vit
 
-    touch = vit.on_grid(block[maps["sample"]]).reshape(len(maps["sample"]), vit.GRID, vit.GRID)
-    peak = np.divmod(maps["occlusion_trained"].argmax(axis=1), vit.GRID)
+    grid = block.shape[1] // vit.PATCH
+    touch = vit.on_grid(block[maps["sample"]]).reshape(len(maps["sample"]), grid, grid)
+    peak = np.divmod(maps["occlusion_trained"].argmax(axis=1), grid)
     lines = {"row": (touch.any(axis=2), peak[0]), "column": (touch.any(axis=1), peak[1])}
     return {f"{name}_{what}": float(value) for name, (line, at) in lines.items()
             for what, value in (("hit", line[np.arange(len(at)), at].mean()), ("blind", line.mean()))}
 
 
-def worker(seed, modes, extra):
+def set_scene(dark, light, half_extent):
+    """Another table and camera, for this process."""
+    import pusht_env
+
+    pusht_env.TONE_DARK, pusht_env.TONE_LIGHT, pusht_env.HALF_EXTENT = int(dark), int(light), half_extent
+
+
+def worker(seed, modes, extra, runs):
     """Run vit.py for one seed and a few modes that share one training; print one JSON line a mode."""
     import torch
     import vit
@@ -80,25 +93,25 @@ def worker(seed, modes, extra):
 
     vit.train, vit.measure = train_once, look
     for mode in modes:
-        out = RUNS / mode.replace(" ", "") / f"seed{seed}"
-        status = vit.main(["--seed", str(seed), "--out", str(out), "--device", "cpu", *MODES[mode], *extra])
+        out = runs / mode.replace(" ", "") / f"seed{seed}"
+        status = vit.main(["--seed", str(seed), "--out", str(out), "--device", "cpu", *MODES[mode], *(flag.format(seed=seed) for flag in extra)])
         if status:
             sys.exit(status)
         m = json.loads((out / "metrics.json").read_text())
         print("RESULT " + json.dumps([mode, seed, {key: m[key] for key in KEPT} | seen]), flush=True)
 
 
-def run_all(seeds, at_once, extra, store=STORE):
+def run_all(seeds, at_once, jobs, extra, store):
     """Run what `store` does not hold yet, at_once processes at a time; save after each."""
     data = json.loads(store.read_text()) if store.exists() else {}
     if data.get("made_by") != made_by() or data.get("extra") != extra:
         data = {"made_by": made_by(), "extra": extra, "runs": {mode: {} for mode in MODES}}
-    todo = [(seed, job) for job in JOBS for seed in range(seeds) if any(str(seed) not in data["runs"][mode] for mode in job)]
+    todo = [(seed, job) for job in jobs for seed in range(seeds) if any(str(seed) not in data["runs"][mode] for mode in job)]
     env = os.environ | {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     start, failed = time.time(), []
 
     def one(seed, job):
-        command = [sys.executable, __file__, "--worker", str(seed), *(["--smoke"] if extra else []), "--modes", *job]
+        command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(seed), "--modes", *job]
         return subprocess.run(command, env=env, capture_output=True, text=True)
 
     with ThreadPoolExecutor(at_once) as pool:
@@ -130,11 +143,24 @@ def cell(values, sign=""):
     return f"{sum(values) / len(values):{sign}.2f} ({min(values):{sign}.2f} to {max(values):{sign}.2f})" if values else "none"
 
 
+def mode_table(runs):
+    """A markdown table of all modes that ran."""
+    yield "| mode | trained probe | gap over random-init | alignment | rollout peak on block | occlusion peak in a row / a column of the block | pinned |"
+    yield "|---|---|---|---|---|---|---|"
+    for mode, found in runs.items():
+        if found:
+            pinned = [seed for seed, m in sorted(found.items(), key=lambda item: int(item[0])) if m["pinned"]]
+            share = lambda key: sum(column(found, key)) / len(found)
+            yield (f"| {mode} | {cell(column(found, 'probe_trained'))} | {cell(column(found, 'probe_gap'), '+')} | {cell(column(found, 'alignment'))} "
+                   f"| {cell(column(found, 'rollout_block_hit_trained'))} | {share('row_hit'):.2f} / {share('column_hit'):.2f} "
+                   f"| {len(pinned)} of {len(found)}{': seed ' + ', '.join(pinned) if pinned else ''} |")
+
+
 def tables(data):
     """The README's evidence as markdown: a table of the clean run, one of all modes, and what holds on which seeds."""
     runs = data["runs"]
     clean, n = runs["clean"], len(runs["clean"])
-    yield f"Mean (minimum to maximum) over {n} seeds, default flags, one thread a run."
+    yield f"Mean (minimum to maximum) over {n} seeds, {' '.join(data['extra']) or 'default flags'}, one thread a run."
     yield ""
     yield "| number, clean run | over seeds |"
     yield "|---|---|"
@@ -149,17 +175,9 @@ def tables(data):
             ("cross-entropy, last epoch", "train_ce", ""), ("epoch of escape from ln 4", "escape_epoch", ""), ("frames", "num_frames", "")):
         yield f"| {label} | {cell(column(clean, key), sign)} |"
     yield ""
-    yield "| mode | trained probe | gap over random-init | alignment | rollout peak on block | occlusion peak in a row / a column of the block | pinned |"
-    yield "|---|---|---|---|---|---|---|"
-    for mode, found in runs.items():
-        if found:
-            pinned = [seed for seed, m in sorted(found.items(), key=lambda item: int(item[0])) if m["pinned"]]
-            share = lambda key: sum(column(found, key)) / len(found)
-            yield (f"| {mode} | {cell(column(found, 'probe_trained'))} | {cell(column(found, 'probe_gap'), '+')} | {cell(column(found, 'alignment'))} "
-                   f"| {cell(column(found, 'rollout_block_hit_trained'))} | {share('row_hit'):.2f} / {share('column_hit'):.2f} "
-                   f"| {len(pinned)} of {len(found)}{': seed ' + ', '.join(pinned) if pinned else ''} |")
-    share = lambda key: sum(column(clean, key)) / n
+    yield from mode_table(runs)
     yield ""
+    share = lambda key: sum(column(clean, key)) / n
     yield f"A blind guess would be in a row of the block in {share('row_blind'):.2f} and in a column in {share('column_blind'):.2f} of the frames."
     yield ""
     out_of_order = [s for s, m in clean.items() if not m["probe_trained"] > m["probe_random"] > m["majority"] > 0.25]
@@ -184,17 +202,27 @@ def main():
     p.add_argument("--at-once", type=int, default=2, help="processes at a time, one thread each")
     p.add_argument("--table", action="store_true", help="run nothing, print the tables")
     p.add_argument("--smoke", action="store_true", help="tiny runs, into another file; to try this script")
+    p.add_argument("--scene", nargs=3, type=float, metavar=("DARK", "LIGHT", "HALF"), help="another scene, into another file")
+    p.add_argument("--flags", default="", metavar="'...'", help="other flags for vit.py, into another file")
+    p.add_argument("--frames", metavar="FILE", help="frames from elsewhere, {seed} in the name; into another file")
+    p.add_argument("--store", type=Path, metavar="FILE", help="where the numbers go; default: tests/evidence.json, or a file in outputs/ with any of the four flags above")
+    p.add_argument("--modes", nargs="+", metavar="MODE", choices=MODES, help="only these modes, clean among them")
     p.add_argument("--worker", type=int, metavar="SEED", help=argparse.SUPPRESS)
-    p.add_argument("--modes", nargs="+", help=argparse.SUPPRESS)
     args = p.parse_args()
-    extra, store = (["--smoke"], RUNS / "smoke.json") if args.smoke else ([], STORE)
+    extra = ["--smoke"] * args.smoke + (["--frames", args.frames] if args.frames else []) + args.flags.split()
+    name = "-".join([*map("{:g}".format, args.scene or []), *re.findall("[a-z0-9.]+", " ".join(extra))])
+    runs = RUNS / name
+    store = args.store or (runs / "evidence.json" if name else STORE)
+    if args.scene:
+        set_scene(*args.scene)
     if args.worker is not None:
-        return worker(args.worker, args.modes, extra)
+        return worker(args.worker, args.modes, extra, runs)
     if args.table:
         data, failed = json.loads(store.read_text()), []
     else:
-        RUNS.mkdir(parents=True, exist_ok=True)
-        data, failed = run_all(args.seeds, args.at_once, extra, store)
+        runs.mkdir(parents=True, exist_ok=True)
+        jobs = [job for job in ([mode for mode in job if mode in (args.modes or MODES)] for job in JOBS) if job]
+        data, failed = run_all(args.seeds, args.at_once, jobs, extra, store)
     print("\n".join(tables(data)))
     return 1 if failed else 0
 
