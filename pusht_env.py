@@ -459,12 +459,13 @@ def whole_number(name, value, least, most=None):
 # Frames that were not drawn here, and pictures as files.
 
 
-def load_frames(path):
-    """Read frames of the task from an .npz file, whoever drew them. Returns a dict of checked arrays.
+def load_frames(path, label):
+    """Read frames of the task from an .npz file, whoever drew them. Returns (frames, labels, episode, masks), checked.
 
-    frames uint8 (N, H, W, 3), H = W a multiple of 8 from 32 to 128; episode int (N,); either tee_xy float
-    (N, 2), the block's position from the target in metres, y up, or labels int (N,), its quadrant 0 NE, 1 NW,
-    2 SW, 3 SE; and, if there, masks_block bool (N, H, W). ValueError with one line for whatever is not so.
+    In the file: frames uint8 (N, H, W, 3), H = W a multiple of 8 from 32 to 128; episode int (N,); either labels
+    int (N,), 0 to 3, or tee_xy float (N, 2), the block's position from the target in metres, y up, from which
+    label(x, y) makes them; and, if there, masks_block bool (N, H, W). ValueError with one line for whatever is not so.
+    Returned: frames as they are, labels and episode int64 (N,), masks {"block": masks_block} or {}.
     """
 
     def need(ok, text):
@@ -496,9 +497,12 @@ def load_frames(path):
     need(hw % 8 == 0 and 32 <= hw <= 128, f"frames are {hw} pixels wide; allowed are 32 to 128, multiples of 8")
     need(len(np.unique(data["episode"])) > 1, "holds fewer than two episodes; one must be held out")
     need(np.isfinite(data.get("tee_xy", 0.0)).all(), "tee_xy holds NaN or infinity; allowed are finite metres")
-    labels = data.get("labels", np.zeros(1))
+    labels = (data["labels"] if "labels" in data else label(*data["tee_xy"].T)).astype(np.int64)
     need(((labels >= 0) & (labels <= 3)).all(), f"labels are {np.unique(labels)}; allowed are 0 to 3")
-    return data
+    one = f"holds the single label {labels[0]}; two or more are needed, or there is nothing to tell apart"
+    need(len(np.unique(labels)) > 1, one)
+    masks = {"block": data["masks_block"]} if "masks_block" in data else {}
+    return data["frames"], labels, data["episode"].astype(np.int64), masks
 
 
 def outline(mask):

@@ -66,8 +66,8 @@ def parse_args(argv=None):
     """Flags -> namespace, checked.  A bad one ends the program with one line on stderr and status 2."""
     p = argparse.ArgumentParser(prog="vit.py", description=__doc__, allow_abbrev=False)
     p.error = lambda message: p.exit(2, f"vit.py: {message}\n")
-    argv = sys.argv[1:] if argv is None else argv
-    argv = [re.sub("^--[a-z_]+", lambda flag: flag[0].replace("_", "-"), str(a)) for a in argv]    # --batch_size works too
+    argv = [re.sub("^--[a-z_]+", lambda flag: flag[0].replace("_", "-"), str(a))               # --batch_size works too
+            for a in (sys.argv[1:] if argv is None else argv)]
     for flag, (kind, low, high, default, smoke, text) in NUMBERS.items():
         p.add_argument("--" + flag.replace("_", "-"), type=kind, default=smoke if "--smoke" in argv else default,
                        help=f"{text} ({kind.__name__} from {low} to {high}; default: {default})")
@@ -140,12 +140,8 @@ def cache_frames(episodes, seed, stride):
 
 def foreign_frames(path):
     """Frames that we did not draw, from an .npz file (pusht_env.load_frames).  ValueError, one line, if it does not fit."""
-    data = load_frames(path)
-    labels = quadrant(*data["tee_xy"].T) if "tee_xy" in data else data["labels"].astype(np.int64)
-    if len(np.unique(labels)) < 2:
-        raise ValueError(f"holds the single label {labels[0]}; two or more are needed, or there is nothing to tell apart")
-    masks = {"block": data["masks_block"]} if "masks_block" in data else {}
-    return Frames(to_float(data["frames"]), torch.from_numpy(labels), data["episode"].astype(np.int64), masks)
+    frames, labels, episodes, masks = load_frames(path, quadrant)
+    return Frames(to_float(frames), torch.from_numpy(labels), episodes, masks)
 
 
 def split_by_episode(episodes):
@@ -269,8 +265,8 @@ def train(model, images, labels, *, epochs, batch_size, lr, warmup, seed, interl
             loss.backward()
             opt.step()
             steps.append((loss.item(), opt.param_groups[0]["lr"]))
-        sizes = [len(batch) for batch in order.split(batch_size)]
-        yield Epoch(float(np.average([loss for loss, _ in steps], weights=sizes)), steps[-1][1], steps)
+        mean = np.average([loss for loss, _ in steps], weights=[len(batch) for batch in order.split(batch_size)])
+        yield Epoch(float(mean), steps[-1][1], steps)
 # endregion
 
 

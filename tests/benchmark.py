@@ -50,13 +50,13 @@ def training_step(model, forward, images, labels):
     return step
 
 
-def flops_of_a_step(batch, dim=96, depth=2, N=vit.NUM_PATCHES):
+def flops_of_a_step(batch, dim=96, depth=2, heads=3, N=vit.NUM_PATCHES):
     """Multiply-adds of the matrix products of one training step, times 2.  Backward costs twice forward, but for the
     patch embedding, whose input needs no gradient."""
     S = N + 1
     embed = batch * N * vit.PATCH_DIM * dim
     full = batch * (S * 12 * dim * dim + 2 * S * S * dim)                # q, k, v, projection, MLP; scores and their use
-    last = batch * (S * 2 * dim * dim + 10 * dim * dim + 2 * S * dim)    # k, v of all; the rest for the class token alone
+    last = batch * (12 * dim * dim + 2 * heads * S * dim)                # the class token alone: its query goes to the tokens
     return 2 * (2 * embed + 3 * ((depth - 1) * full + last))
 
 

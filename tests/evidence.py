@@ -64,6 +64,15 @@ def rows_and_columns(maps, block):
             for what, value in (("hit", line[np.arange(len(at)), at].mean()), ("blind", line.mean()))}
 
 
+def probe_now(model, frames, bug):
+    """The linear probe of a model that is still in training."""
+    import vit
+
+    (T, H), y = vit.split_by_episode(frames.episodes), frames.labels.numpy()
+    features = vit.cls_features(model, frames.images, bug)
+    return float(vit.linear_probe(features[T], y[T], features[H], y[H]).mean())
+
+
 def set_scene(dark, light, half_extent):
     """Another table and camera, for this process."""
     import pusht_env
@@ -77,11 +86,19 @@ def worker(seed, modes, extra, runs):
     import vit
 
     torch.set_num_threads(1)
-    train, measure, trained, seen = vit.train, vit.measure, {}, {}
+    cache, train, measure, trained, seen = vit.cache_frames, vit.train, vit.measure, {}, {}
+
+    def keep_frames(*args):
+        trained["frames"] = cache(*args)
+        return trained["frames"]
 
     def train_once(model, *args, **kwargs):
-        if not trained:
-            trained["history"] = list(train(model, *args, **kwargs))
+        if "weights" not in trained:
+            trained["history"], seen["probe_at"] = [], {}
+            for epoch in train(model, *args, **kwargs):
+                trained["history"].append(epoch)
+                if len(trained["history"]) % 10 == 0 and "frames" in trained:
+                    seen["probe_at"][len(trained["history"])] = probe_now(model, trained["frames"], kwargs["interleave_bug"])
             trained["weights"] = model.state_dict()
         model.load_state_dict(trained["weights"])
         yield from trained["history"]
@@ -91,7 +108,7 @@ def worker(seed, modes, extra, runs):
         seen.update(rows_and_columns(maps, frames.masks["block"]))
         return m, maps
 
-    vit.train, vit.measure = train_once, look
+    vit.cache_frames, vit.train, vit.measure = keep_frames, train_once, look
     for mode in modes:
         out = runs / mode.replace(" ", "") / f"seed{seed}"
         status = vit.main(["--seed", str(seed), "--out", str(out), "--device", "cpu", *MODES[mode], *(flag.format(seed=seed) for flag in extra)])
@@ -183,6 +200,11 @@ def tables(data):
     out_of_order = [s for s, m in clean.items() if not m["probe_trained"] > m["probe_random"] > m["majority"] > 0.25]
     unsure = [s for s, m in clean.items() if m["probe_gap_ci"][0] <= 0]
     yield f"- trained > random-init > majority > chance: on {n - len(out_of_order)} of {n} seeds{said(out_of_order)}; the gap's own 95 % interval excludes 0 on {n - len(unsure)}{said(unsure)}."
+    at = [m["probe_at"] for m in clean.values() if m.get("probe_at")]
+    if at:
+        steps = {epoch: sum(m[epoch] for m in at) / len(at) for epoch in at[0]}
+        yield (f"- Mean trained probe after {', '.join(steps)} epochs: {', '.join(f'{p:.3f}' for p in steps.values())}; "
+               f"seeds with cross-entropy still above 1 by then: {', '.join(str(sum(m['escape_epoch'] is None or m['escape_epoch'] > int(e) for m in clean.values())) for e in steps)}.")
     broken = runs["patch_interleave"]
     if broken:
         inside = [s for s, m in broken.items() if clean[s]["probe_trained_ci"][0] <= m["probe_trained"] <= clean[s]["probe_trained_ci"][1]]
