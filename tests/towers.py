@@ -97,12 +97,14 @@ def tiny_vit(theirs):
 
 
 def set_activation(ours, activation):
+    """Another activation, a module, in every block; returns `ours`."""
     for block in ours.blocks:
         block.mlp[1] = activation
     return ours
 
 
 def set_epsilon(ours, eps):
+    """Another epsilon in every layer norm; returns `ours`."""
     for module in ours.modules():
         if isinstance(module, nn.LayerNorm):
             module.eps = eps
