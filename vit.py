@@ -10,7 +10,7 @@
 #
 # The data walks one way: arguments, frames, patches, tokens, features, probe, report.  The model is that of
 # Dosovitskiy et al. 2021 (arXiv:2010.11929, section 3.1); the same stack stands in big_vision's models/vit.py
-# and in transformers' ViTModel, whose weights fit into TinyViT (tests/ proves it).
+# and in transformers' ViTModel, whose weights fit into TinyViT and back (tests/test_towers.py proves it).
 
 # region setup: flags, seeds, and every way to break the model
 # Nothing in here trains or draws.  The trap: a flag that fails only after a minute of training.  So every value is
