@@ -216,6 +216,16 @@ def test_vit_accepts_the_file(file):
         assert np.hypot(*mine[0]) > 0.09 and np.hypot(*mine[-1]) < 0.08 and len(np.unique(mine, axis=0)) > 3
 
 
+def test_label_mask_and_frame_belong_together(file):
+    """The middle of the mask is the block's centroid, 0.0257 m from the bar's centre that the label counts from."""
+    world, data = collect.GymPushT(64), np.load(file)
+    for frame, (x, y), mask in zip(data["frames"].astype(int), data["tee_xy"], data["masks_block"]):
+        row, column = np.argwhere(mask).mean(axis=0) * 8 + 3.5             # of the pixel's centre, px of the table
+        assert abs(world.metres((column, row)) - complex(x, y)) == pytest.approx(-COM_Y, abs=0.006)
+        blue = frame[mask][:, 2] - frame[mask][:, 0]
+        assert ((blue > 20) & (blue < 60)).mean() > 0.9                    # the agent may hide some
+
+
 def test_the_same_command_gives_the_same_bytes(file, tmp_path, capsys):
     for name, seed in (("again.npz", 3), ("other.npz", 4)):
         assert collect.main(["--episodes", "2", "--stride", "8", "--seed", str(seed), "--out", str(tmp_path / name)]) == 0
