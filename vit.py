@@ -438,17 +438,18 @@ def grade(predicted, measured, name="trained probe"):
 
 
 def table(m, clean):
-    """The numbers, a line of at most 80 columns each, the clean run's beside them where there is one."""
-    yield f"{'':36}{'this run':>9}   {'95 % interval':15}" + "clean run" * bool(clean)
+    """The numbers as a markdown table, a line of at most 80 columns each, the clean run's beside them where there is one."""
+    yield f"| {'':35} | this run | 95 % interval   |" + " clean run |" * bool(clean)
+    yield f"|{'-' * 37}|---------:|-----------------|" + "----------:|" * bool(clean)
     for label, key in (("trained ViT, linear probe", "probe_trained"), ("random-init ViT, linear probe", "probe_random"),
                        ("gap: trained − random-init", "probe_gap"), ("raw pixels, linear probe", "probe_pixels"),
                        ("frozen random CNN, linear probe", "probe_cnn"), ("majority", "majority"), ("chance", "chance"),
                        ("alignment: answer hangs on block", "alignment"), ("rollout on block, trained", "rollout_block_hit_trained"),
                        ("rollout on block, random-init", "rollout_block_hit_random"), ("cross-entropy, last epoch", "train_ce"),
-                       ("rollout peak × uniform, trained", "rollout_peak_trained"), ("    same, random-init", "rollout_peak_random")):
+                       ("rollout peak × uniform, trained", "rollout_peak_trained"), ("rollout peak × uniform, random-init", "rollout_peak_random")):
         if m.get(key) is not None:
-            span = "{:.2f} to {:.2f}".format(*m[key + "_ci"]) if key + "_ci" in m else ""
-            yield f"  {label:34}{m[key]:>9.2f}   {span:15}" + (f"{clean[key]:>9.2f}" if clean else "")
+            span = " to ".join(f"{v:.2f}" for v in m.get(key + "_ci", ()))
+            yield f"| {label:35} | {m[key]:8.2f} | {span:15} |" + (f" {clean[key]:9.2f} |" if clean else "")
 
 
 def heat_maps(maps, touch, i):
@@ -515,14 +516,13 @@ def write_whole(path, data):
 
 def start_recording(path):
     """vit.rrd for the Rerun viewer (rerun.io), as a stream that is written while the run goes on."""
-    import rerun as rr                     # only here: --rerun is optional
-    import rerun.blueprint as rrb
+    import rerun as rr, rerun.blueprint as rrb                 # only here: --rerun is optional
     maps = [rrb.Spatial2DView(name=f"{kind}, {who}", contents=["/frame/**", f"/{kind}/{who}"])
             for kind in ("rollout", "occlusion") for who in ("trained", "random")]
-    curves = [rrb.TimeSeriesView(name=name, origin=f"/train/{name}") for name in ("loss", "lr")]
-    first = rrb.Vertical(rrb.Spatial2DView(name="frame", origin="/frame"), rrb.TextDocumentView(name="report", origin="/report"))
-    rec = rr.RecordingStream("vit_on_pusht")
-    rec.save(path, default_blueprint=rrb.Blueprint(rrb.Horizontal(first, rrb.Grid(*maps, grid_columns=2), rrb.Vertical(*curves))))
+    views = [rrb.Vertical(rrb.Spatial2DView(origin="/frame"), rrb.TextDocumentView(origin="/report")), rrb.Grid(*maps, grid_columns=2),
+             rrb.Vertical(rrb.TimeSeriesView(origin="/train/loss"), rrb.TimeSeriesView(origin="/train/lr"))]
+    layout, rec = rrb.Horizontal(*views, column_shares=[3, 4, 3]), rr.RecordingStream("vit_on_pusht")       # opens at the last step:
+    rec.save(path, rrb.Blueprint(layout, rrb.TimePanel(state="collapsed", timeline="step", play_state="following"), collapse_panels=True))
     return rec
 
 
@@ -530,16 +530,15 @@ def record_frames(rec, frames, maps, markdown):
     """The report, and on the timeline `frame` each sampled frame with the objects' outlines and the maps over it."""
     import rerun as rr
     rec.log("report", rr.TextDocument(markdown, media_type="text/markdown"), static=True)
-    rec.reset_time()
-    for n, f in enumerate(maps["sample"]):
+    for n, f in reversed([*enumerate(maps["sample"])]):        # all at the last `step`, which so shows the first frame
         rec.set_time("frame", sequence=n)
         rec.log("frame/image", rr.Image(to_uint8(frames.images[f])))
         for thing, mask in frames.masks.items():
             rec.log(f"frame/outline/{thing}", rr.LineStrips2D(outline(mask[f])))
-        for key in maps.keys() - {"sample", "tags"}:           # one scale per kind: the largest value of both models is opaque
+        for key in maps.keys() - {"sample", "tags"}:           # one scale per kind: its largest value is the most opaque
             top = max(maps[key.split("_")[0] + who].max() for who in ("_trained", "_random"))
             heat = np.kron(maps[key][n].reshape(frames.images.shape[1] // PATCH, -1) / max(top, 1), np.ones((PATCH, PATCH)))
-            rec.log(key.replace("_", "/"), rr.Image((heat[..., None] * [0, 0, 0, 255] + [255, 90, 0, 0]).astype(np.uint8)))
+            rec.log(key.replace("_", "/"), rr.Image((heat[..., None] * [0, 0, 0, 200] + [255, 90, 0, 0]).astype(np.uint8), draw_order=1))
 
 
 def load_patchify(path):
@@ -622,7 +621,7 @@ def run(args):
     page = page_data(args, frames, models["trained"], history, m, maps, words, clean_page)
     write_whole(args.out / "viewer.html", fill_template(page).encode())
     if rec:
-        record_frames(rec, frames, maps, "\n".join(["```", *table(m, clean), "```"]) + "\n\n" + "\n\n".join(words))
+        record_frames(rec, frames, maps, "\n\n".join([*words, "\n".join(table(m, clean))]))
         rec.disconnect()                   # flushes
         os.replace(args.out / "vit.rrd.part", args.out / "vit.rrd")
         print(f"\nRecorded; to look at it: rerun {args.out}/vit.rrd")

@@ -204,12 +204,22 @@ def test_a_pinned_run_says_so_and_what_to_do(smoke):
 
 # The terminal
 
+@pytest.mark.parametrize("clean, columns", [(None, 3), (BASE, 4)])
+def test_the_table_is_markdown_and_80_columns_wide(clean, columns):
+    head, rule, *rows = vit.table(BASE, clean)
+    assert {line.count("|") for line in (head, rule, *rows)} == {columns + 1} and {len(line) for line in (head, rule, *rows)} == {68 if columns == 3 else 80}
+    assert re.fullmatch(r"\|-+\|-+:\|-+\|(-+:\|)?", rule) and len(rows) == sum(key in BASE for key in (
+        "probe_trained", "probe_random", "probe_gap", "majority", "chance", "alignment", "rollout_block_hit_trained"))
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert cells[0][:3] == ["trained ViT, linear probe", "0.90", "0.85 to 0.95"] and cells[3][1:3] == ["0.30", ""] and cells[0][3:] == ["0.90"] * (columns - 3)
+
+
 def test_the_report_fits_80_columns_and_a_log_holds_no_control_characters(smoke):
     _, text = smoke("--break", "patch_interleave")
     assert max(len(line) for line in text.splitlines() if not line.startswith("Written: ")) <= 80      # that line names files
     assert "\r" not in text and "\x1b" not in text and "s left" not in text
     assert re.search(r"^epoch +3 of 3  loss \d\.\d{3}$", text, re.M)
-    rows = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [line for line in text.splitlines() if re.match(r"\|[^|]{16}\|", line)]             # of the heat maps
     assert len(rows) == 8 and all(len(row) == 75 and row.count("|") == 8 for row in rows)
 
 
