@@ -173,6 +173,19 @@ def mode_table(runs):
                    f"| {len(pinned)} of {len(found)}{': seed ' + ', '.join(pinned) if pinned else ''} |")
 
 
+def foreign_table(stores):
+    """The README's table of frames that we did not draw: {size: data} -> markdown, for each size the modes and on how many seeds the order holds."""
+    for size, data in stores.items():
+        clean = data["runs"]["clean"]
+        in_order = [s for s, m in clean.items() if m["probe_trained"] > m["probe_random"] > m["majority"] > 0.25]
+        yield (f"{size} × {size} pixels, {len(clean)} seeds, mean (minimum to maximum). Random-init {cell(column(clean, 'probe_random'))}, majority "
+               f"{cell(column(clean, 'majority'))}, raw pixels {cell(column(clean, 'probe_pixels'))}; trained > random-init > majority > chance on "
+               f"{len(in_order)} of {len(clean)} seeds, the gap's own interval excludes 0 on {sum(m['probe_gap_ci'][0] > 0 for m in clean.values())}.")
+        yield ""
+        yield from mode_table(data["runs"])
+        yield ""
+
+
 def tables(data):
     """The README's evidence as markdown: a table of the clean run, one of all modes, and what holds on which seeds."""
     runs = data["runs"]

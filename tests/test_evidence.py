@@ -21,6 +21,15 @@ def test_the_readme_shows_exactly_this_evidence():
     assert shown.strip() == "\n".join(evidence.tables(DATA)).strip()
 
 
+def test_the_readme_shows_exactly_what_was_measured_on_gym_pusht():
+    stores = {size: json.loads((ROOT / "tests" / f"evidence-gym-pusht-{size}.json").read_text()) for size in (64, 96)}
+    for size, data in stores.items():
+        assert f"seed{{seed}}-{size}.npz" in " ".join(data["extra"]) and data["made_by"]["defaults"] == json.loads(json.dumps(evidence.made_by()))["defaults"]
+        assert all(len(data["runs"][mode]) >= 8 for mode in ("clean", "shuffle_pos", "patch_interleave"))
+    shown = re.search(r"<!-- gym-pusht -->\n(.*?)\n<!-- /gym-pusht -->", README, re.S)[1]
+    assert shown.strip() == "\n".join(evidence.foreign_table(stores)).strip()
+
+
 def test_the_evidence_was_made_by_these_defaults_and_this_scene():
     assert DATA["made_by"] == json.loads(json.dumps(evidence.made_by())) and DATA["extra"] == []
 
