@@ -649,10 +649,21 @@ def test_loss_curve_and_pinned_runs(load, pinned):
     assert text(page, "#curve-words").startswith("Pinned") == pinned
 
 
+@pytest.mark.parametrize("verdict, kind", [("aligned", "rollout"), ("misaligned", "occlusion"), (None, "rollout")])
+def test_opens_on_the_map_that_the_verdict_rests_on(load, verdict, kind):
+    data = page_data.page_data("patch_interleave", frames=2)
+    data["metrics"]["verdict"] = verdict
+    page = load(data)
+    assert page.locator(f"input[value={kind}]").is_checked()
+    hover(page, 20)
+    assert values(page)[0] == pytest.approx(data["frames"][0]["maps"][f"{kind}_trained"][20], abs=0.0051)
+
+
 def test_clean_sibling_is_one_click_away(load):
     data = page_data.page_data("patch_interleave", frames=3, sibling=True)
     data["sibling"]["metrics"]["probe_trained"] = 0.91
     page = load(data)
+    page.locator("label:has(input[value=rollout])").click()
     hover(page, 20)
     assert "The right patchify" in text(page, "#sees")
     page.get_by_text("clean run, same seed").click()
