@@ -23,22 +23,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "tests" / "mutants.json"
 
-MUTANTS = {  # name: [(piece of vit.py, what the bug makes of it)]
-    "patch grid transposed": [("x.permute(0, 1, 3, 2, 4, 5)", "x.permute(0, 3, 1, 2, 4, 5)")],
-    "patch pixels channels first": [("x.permute(0, 1, 3, 2, 4, 5)", "x.permute(0, 1, 3, 5, 2, 4)")],
-    "no permute at all": [("    if not interleave_bug:\n", "    if False:\n")],
-    "heads merged without the transpose": [("h = h.transpose(1, 2).flatten(2) ", "h = h.reshape(B, -1, dim) ")],
-    "height and width swapped in the map": [("(x.shape[1] // PATCH, x.shape[2] // PATCH))", "(x.shape[2] // PATCH, x.shape[1] // PATCH))")],
-    "map filled column by column": [("(x.shape[1] // PATCH, x.shape[2] // PATCH))", "(x.shape[1] // PATCH, x.shape[2] // PATCH)).mT")],
-    "softmax over the queries": [("attn = (q @ k.mT / math.sqrt(hd)).softmax(dim=-1)", "attn = (q @ k.mT / math.sqrt(hd)).softmax(dim=-2)")],
-    "rollout's rows normalised over the batch": [("a = a / a.sum(dim=-1, keepdim=True)", "a = a / a.sum(dim=0, keepdim=True)")],
-    "attention not collected: fused kernel": [
-        ("            h = attn @ v ", "            h, attn = F.scaled_dot_product_attention(q, k, v), None #"),
-        ("None if self.training else attn.mean(dim=1)", "None if self.training or attn is None else attn.mean(dim=1)")],
-    "the same, and rollout skips what it has not": [
-        ("            h = attn @ v ", "            h, attn = F.scaled_dot_product_attention(q, k, v), None #"),
-        ("None if self.training else attn.mean(dim=1)", "None if self.training or attn is None else attn.mean(dim=1)"),
-        ("for block in reversed(model.blocks):", "for block in [b for b in reversed(model.blocks) if b.last_attn is not None]:")],
+PERMUTE, MERGE = "x.permute(0, 1, 3, 2, 4, 5)", "h = h.transpose(1, 2).flatten(2) "
+GRID = "(x.shape[1] // PATCH, x.shape[2] // PATCH))"
+FUSED = [("            h = attn @ v ", "            h, attn = F.scaled_dot_product_attention(q, k, v), None #"),
+         ("None if self.training else attn.mean(dim=1)", "None if self.training or attn is None else attn.mean(dim=1)")]
+MUTANTS = {  # name: (the test file that catches it, [(piece of vit.py, what the bug makes of it)])
+    "patch grid transposed": ("test_patches", [(PERMUTE, "x.permute(0, 3, 1, 2, 4, 5)")]),
+    "patch pixels channels first": ("test_patches", [(PERMUTE, "x.permute(0, 1, 3, 5, 2, 4)")]),
+    "no permute at all": ("test_patches", [("    if not interleave_bug:\n", "    if False:\n")]),
+    "heads merged without the transpose": ("test_towers", [(MERGE, "h = h.reshape(B, -1, dim) ")]),
+    "softmax over the queries": ("test_towers", [("(q @ k.mT / math.sqrt(hd)).softmax(dim=-1)", "(q @ k.mT / math.sqrt(hd)).softmax(dim=-2)")]),
+    "height and width swapped in the map": ("test_probe", [(GRID, "(x.shape[2] // PATCH, x.shape[1] // PATCH))")]),
+    "map filled column by column": ("test_probe", [(GRID, GRID + ".mT")]),
+    "rollout's rows normalised over the batch": ("test_probe", [("a = a / a.sum(dim=-1, keepdim=True)", "a = a / a.sum(dim=0, keepdim=True)")]),
+    "attention not collected, a fused kernel": ("test_probe", FUSED),
+    "the same, and rollout skips what is not there": ("test_probe", FUSED + [
+        ("for block in reversed(model.blocks):", "for block in [b for b in reversed(model.blocks) if b.last_attn is not None]:")]),
 }
 
 PARITY = """
@@ -73,7 +73,7 @@ def python(folder, *args):
 def one(name, seed):
     """Train and probe one bug -> the numbers, or the error that stopped it."""
     with tempfile.TemporaryDirectory() as folder:
-        mutate(MUTANTS[name], folder)
+        mutate(MUTANTS[name][1], folder)
         done = python(folder, "vit.py", "--seed", str(seed), "--device", "cpu", "--out", f"{folder}/out")
         parity = python(folder, "-c", PARITY)
         found = {"parity": float(parity.stdout) if parity.returncode == 0 else parity.stderr.strip().splitlines()[-1]}

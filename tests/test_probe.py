@@ -74,11 +74,11 @@ def rollout_from_scratch(attentions):
     return joint
 
 
-@pytest.mark.parametrize("depth, hw", [(1, 64), (2, 64), (4, 32)])
-def test_rollout_equals_an_independent_implementation(depth, hw):
+@pytest.mark.parametrize("depth, h, w", [(1, 64, 64), (2, 64, 64), (4, 32, 32), (2, 32, 64)])      # the last: height is not width
+def test_rollout_equals_an_independent_implementation(depth, h, w):
     torch.manual_seed(0)
-    g = hw // vit.PATCH
-    model, images = vit.TinyViT(24, depth, 2, 4, num_patches=g * g), torch.rand(3, hw, hw, 3) * 4 - 2
+    gh, gw = h // vit.PATCH, w // vit.PATCH
+    model, images = vit.TinyViT(24, depth, 2, 4, num_patches=gh * gw), torch.rand(3, h, w, 3) * 4 - 2
     for p in model.parameters():
         p.data.mul_(3)                                         # so that attention is not nearly uniform
     ours = vit.cls_rollout(model, images)
@@ -91,7 +91,7 @@ def test_rollout_equals_an_independent_implementation(depth, hw):
             attentions.append(block.last_attn.numpy())
     joint = rollout_from_scratch(attentions)
     np.testing.assert_allclose(joint.sum(axis=-1), 1, atol=1e-5)
-    assert ours.shape == (3, g, g) and ours.std() > 1e-4
+    assert ours.shape == (3, gh, gw) and ours.std() > 1e-4
     np.testing.assert_allclose(ours.reshape(3, -1), joint[:, 0, 1:], atol=1e-6)
 
 
