@@ -14,6 +14,7 @@ from compare_physics import Mujoco, difference, in_ours, in_pymunk, outcomes, st
 import pusht_env
 from pusht_env import COM_Y, PushTEnv
 
+pytestmark = pytest.mark.slow
 WORLDS = {"pymunk": (strokes(40), 1.4, 1.0), "mujoco": (strokes(24), 3.0, 2.5)}  # strokes, mm, degrees
 
 
