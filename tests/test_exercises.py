@@ -430,6 +430,7 @@ def test_wrong_predictions_are_named(change, name):
 
 
 def test_predictions_right_and_not_attempted():
+    assert mistake(predict.checked, [0.5] * 5).name == "PREDICTIONS is no dictionary any more"
     assert predict.checked(GOOD) == GOOD
     with pytest.raises(NotAttempted):
         predict.checked(dict.fromkeys(GOOD))
@@ -494,7 +495,7 @@ def test_every_wrong_diagnosis_is_named(diagnosis):
 
 
 @pytest.mark.parametrize("why, name", [
-    ("", "no reason for A yet"), ("I just know it", "the reason for A names no number"),
+    ("", "no reason for A yet"), ("alignment is 0.31", "the reason for A is no sentence yet"), ("I just know it", "the reason for A names no number"),
     ("its alignment is only 0.99", "the reason for A says 0.99, which no run measured")])
 def test_a_diagnosis_needs_its_reason(diagnosis, why, name):
     assert diagnosis(diagnose.key(7), why).name == name
@@ -511,6 +512,10 @@ def test_other_wrong_diagnoses(diagnosis, tmp_path):
     assert diagnosis(truth | {"B": "broken"}).name == "B: 'broken' is none of the three"
     assert diagnosis(dict.fromkeys("ABC", "clean")).name == "one answer was given twice"
     assert diagnosis(truth, folder=tmp_path / "nowhere").name == "there are no runs to diagnose"
+    assert diagnosis(truth | {"B": None}).name == "no answer for B yet"
+    assert diagnosis(["clean"] * 3).name == "ANSWERS is no dictionary any more"
+    (tmp_path / "empty.py").write_text("")
+    assert mistake(diagnose.check, tmp_path / "empty.py").name == "empty.py has no `ANSWERS`"
     with pytest.raises(NotAttempted):
         diagnosis(dict.fromkeys("ABC"))
 
