@@ -95,7 +95,8 @@ def check(path, folder=None):
 def reason(name, sentence, metrics):
     """Wrong unless the sentence names a number or a map of the page, and every figure in it was measured in a run."""
     if len(sentence.split()) < 4:
-        raise Wrong(f"the reason for {name} is no sentence yet" if sentence.strip() else f"no reason for {name} yet", "An answer without its number is a guess. Write the sentence in WHY.")
+        raise Wrong(f"the reason for {name} is no sentence yet" if sentence.strip() else f"no reason for {name} yet",
+                    "An answer without its number is a guess. Write the sentence in WHY.")
     words = sentence.lower().replace("_", " ")
     keys = [key.replace("_", " ") for key in metrics[name]]
     if not any(key in words for key in keys) and not re.search(r"\b(gap|probe|loss|map|rollout|occlusion)", words):
