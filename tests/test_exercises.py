@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,10 +50,13 @@ def test_wrong_patchify_is_named(name):
 @pytest.mark.parametrize("name", wrong_attention.REPLACED)
 def test_wrong_attention_is_named(name, tmp_path):
     (tmp_path / "ex3_attention.py").write_text(wrong_attention.wrong(name))
-    assert mistake(attention.check, tmp_path / "ex3_attention.py").name.startswith(name)
+    assert mistake(attention.check, tmp_path / "ex3_attention.py").name.startswith(name.strip())
 
 
 def test_two_mistakes_in_attention_are_both_named(tmp_path):
+    names = ["heads never moved before the tokens, and merged as if", "heads merged without the transpose"]
+    (tmp_path / "answer.py").write_text(wrong_attention.both(*names))
+    assert mistake(attention.check, tmp_path / "answer.py").name.endswith("so the heads of one token look at each other")
     names = ["heads split without the transpose", "missing scale", "heads merged without the transpose"]
     (tmp_path / "answer.py").write_text(wrong_attention.both(*names))
     assert mistake(attention.check, tmp_path / "answer.py").name == "; and ".join(names)
@@ -60,7 +64,15 @@ def test_two_mistakes_in_attention_are_both_named(tmp_path):
 
 @pytest.mark.parametrize("name", wrong_rollout.WRONG)
 def test_wrong_rollout_is_named(name):
-    assert mistake(rollout.check_answer, wrong_rollout.WRONG[name]).name.startswith(name)
+    assert mistake(rollout.check_answer, wrong_rollout.WRONG[name]).name.startswith(name.strip())
+
+
+def test_a_right_but_slow_patchify_is_told_before_it_keeps_exercise_2_waiting():
+    def slow(images, patch):
+        time.sleep(0.01)
+        return wrong_patchify.right(images, patch)
+    assert patchify.check_answer(slow).startswith("right, but slow: exercise 2 cuts about 25000 pictures, which takes yours 4 minutes")
+    assert patchify.check_answer(wrong_patchify.right) is None
 
 
 # ---- exercise 1: what is said about the 119 orders, proved on a model ---------------------------
@@ -228,6 +240,7 @@ def with_mistake(block, x, name):
 @pytest.mark.parametrize("name, scale", [
     ("missing scale", lambda d, h: d ** -0.5), ("scaled by d, not by its root", lambda d, h: d ** 0.5),
     ("scaled by the root of dim, not of d", lambda d, h: h ** 0.5),
+    ("scaled by the root of N, not of d", lambda d, h: (attention.N / d) ** 0.5),
     ("multiplied by the root of d, not divided", lambda d, h: 1 / d)])
 def test_the_weights_of_q_absorb_a_wrong_scale(name, scale):
     block, x = attention.reference()
@@ -240,6 +253,10 @@ def test_the_weights_of_q_absorb_a_wrong_scale(name, scale):
 @torch.no_grad()
 @pytest.mark.parametrize("name, reorder", [
     ("queries and keys swapped", lambda rows: rows[[1, 0, 2]]),
+    ("keys and values swapped", lambda rows: rows[[0, 2, 1]]),
+    ("queries and values swapped", lambda rows: rows[[2, 1, 0]]),
+    ("q, k, v taken in the order k, v, q", lambda rows: rows[[2, 0, 1]]),
+    ("q, k, v taken in the order v, q, k", lambda rows: rows[[1, 2, 0]]),
     ("q, k, v cut out of each head in turn", lambda rows: rows.transpose(0, 1)),
     ("q, k, v cut out number by number", lambda rows: rows.permute(1, 2, 0)),
     ("neighbouring numbers dealt out to different heads", lambda rows: rows.transpose(1, 2)),
@@ -279,12 +296,44 @@ def test_what_the_wrong_softmax_sums_to():
     scores = torch.randn(attention.B, attention.HEADS, attention.N, attention.N, dtype=torch.double)
     names = [mistake.name for mistake in attention.LINES[3] if mistake.name]
     weights = {name: line(name)[3].do(scores) for name in names}
-    assert len(weights) == 4
-    for w in weights.values():
-        assert (w.sum(-1) - 1).abs().max() > 0.1         # what a query takes does not sum to one
+    assert len(weights) == 7
+    for name, w in weights.items():                      # what a query takes does not sum to one, but for one mistake
+        assert ((w.sum(-1) - 1).abs().max() > 0.1) == (name != "divided by the sum, without exp")
+    assert weights["divided by the sum, without exp"].min() < 0 and weights["divided by the sum, without exp"].max() > 10
+    after = weights["scaled after the softmax, not before"].sum(-1)
+    assert torch.allclose(after, torch.full_like(after, attention.D ** -0.5))
+    assert weights["sigmoid, not softmax"].sum(-1).mean() > attention.N / 3     # it grows with the number of tokens
     grown = weights["softmax over the wrong axis, the heads"].sum(-1).mean()
     assert abs(grown - attention.N / attention.HEADS) < 1e-9        # it grows with the number of tokens
     assert (scores[:, :, :1].softmax(-2) == 1).all()     # one query, softmax over the queries
+
+
+def whole(name):
+    """The attention with a mistake that is no combination of lines."""
+    return next(mistake.do for mistake in attention.WHOLE if mistake.name.startswith(name))
+
+
+@torch.no_grad()
+def test_what_is_said_about_mistakes_in_the_whole_attention():
+    block, x = attention.reference()
+    x[1, 0] = x[0, 0]                                    # the class token comes in alike, as in block 1
+    qkv = block.qkv(block.norm1(x))
+    deaf = {mistake.name: torch.allclose(*mistake.do(qkv)[:, 0]) for mistake in attention.WHOLE}
+    said = {mistake.name: "the same for every picture" in " ".join(mistake.effect.split()) for mistake in attention.WHOLE}
+    assert deaf == said and sum(said.values()) == 3
+    other = torch.cat([qkv[..., :-attention.DIM], torch.randn_like(qkv[..., -attention.DIM:])], -1)     # other values
+    for name in ("the weights mix the queries", "the weights mix the keys"):
+        assert torch.equal(whole(name)(qkv), whole(name)(other))
+    other = qkv.clone()
+    other[:, attention.HEADS:] = torch.randn_like(other[:, attention.HEADS:])       # other tokens after the first h
+    merged = whole("heads never moved before the tokens, and")
+    assert torch.equal(merged(qkv)[:, 0], merged(other)[:, 0]) and not torch.equal(merged(qkv)[:, 1:], merged(other)[:, 1:])
+
+
+def test_what_reshaping_qkv_straight_mixes():
+    picture = torch.arange(attention.B)[:, None, None].expand(attention.B, attention.N, 3 * attention.DIM)
+    q, k, v = line("qkv reshaped straight to (3, B, h, N, d)")[0].do(picture)
+    assert set(q.flatten().tolist()) == {0} and set(k.flatten().tolist()) == {0, 1} and set(v.flatten().tolist()) == {1}
 
 
 def test_heads_merged_without_the_transpose_trains(tmp_path):
@@ -316,10 +365,12 @@ def test_the_right_steps_are_cls_rollout_of_vit():
 def test_what_is_said_about_wrong_rollouts():
     attentions, want = rollout.case()
     over_uniform = lambda row: row / row.mean(1, keepdim=True)
-    wrong = {name: fn(attentions) for name, fn in wrong_rollout.WRONG.items() if not name.startswith("it stops")}
+    wrong = {name: fn([A.clone() for A in attentions]) for name, fn in wrong_rollout.WRONG.items() if not name.startswith("it stops")}
     assert torch.allclose(over_uniform(wrong["identity added, rows not normalised"]), over_uniform(want))
     assert torch.allclose(wrong["identity added, rows not normalised"], 2 ** 3 * want)
     assert torch.allclose(over_uniform(wrong["spread over the patches until they sum to one"]), over_uniform(want))
+    for name in ("scaled so that the largest is one", "scaled so that the largest is one "):
+        assert torch.allclose(over_uniform(wrong[name]), over_uniform(want)) and wrong[name].max() == 1
     assert (wrong["class token not dropped"][:, 0] >= 1 / 2 ** 3).all()
     assert torch.allclose(wrong["the last patch dropped, not the class token"][:, 1:], want[:, :-1])
     # without the identity the rows of the product come nearer to each other than with it, and more so with each block
@@ -379,6 +430,7 @@ def test_wrong_predictions_are_named(change, name):
 
 
 def test_predictions_right_and_not_attempted():
+    assert mistake(predict.checked, [0.5] * 5).name == "PREDICTIONS is no dictionary any more"
     assert predict.checked(GOOD) == GOOD
     with pytest.raises(NotAttempted):
         predict.checked(dict.fromkeys(GOOD))
@@ -443,7 +495,7 @@ def test_every_wrong_diagnosis_is_named(diagnosis):
 
 
 @pytest.mark.parametrize("why, name", [
-    ("", "no reason for A yet"), ("I just know it", "the reason for A names no number"),
+    ("", "no reason for A yet"), ("alignment is 0.31", "the reason for A is no sentence yet"), ("I just know it", "the reason for A names no number"),
     ("its alignment is only 0.99", "the reason for A says 0.99, which no run measured")])
 def test_a_diagnosis_needs_its_reason(diagnosis, why, name):
     assert diagnosis(diagnose.key(7), why).name == name
@@ -460,6 +512,10 @@ def test_other_wrong_diagnoses(diagnosis, tmp_path):
     assert diagnosis(truth | {"B": "broken"}).name == "B: 'broken' is none of the three"
     assert diagnosis(dict.fromkeys("ABC", "clean")).name == "one answer was given twice"
     assert diagnosis(truth, folder=tmp_path / "nowhere").name == "there are no runs to diagnose"
+    assert diagnosis(truth | {"B": None}).name == "no answer for B yet"
+    assert diagnosis(["clean"] * 3).name == "ANSWERS is no dictionary any more"
+    (tmp_path / "empty.py").write_text("")
+    assert mistake(diagnose.check, tmp_path / "empty.py").name == "empty.py has no `ANSWERS`"
     with pytest.raises(NotAttempted):
         diagnosis(dict.fromkeys("ABC"))
 

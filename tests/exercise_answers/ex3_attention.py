@@ -18,6 +18,7 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         B, N, dim = x.shape
+        h, d = self.heads, dim // self.heads
         # Of each token's 3 * dim numbers the first dim are its q, the next its k, the last its v;
         # and of each of these the first d belong to head 0, the next d to head 1, and so on.
         qkv = self.qkv(self.norm1(x))      # (B, N, 3 * dim)

@@ -1,4 +1,6 @@
 """Wrong answers to exercise 1, each under the name (or the start of it) that the checker must give."""
+import sys
+
 import torch
 
 
@@ -120,6 +122,11 @@ WRONG = {
     "wrong shape;": lambda images, p: right(images, p)[:, 1:],
     "values changed": lambda images, p: right(images, p) / 127.5 - 1,
     "values lost": repeated,
-    "it returns NoneType": lambda images, p: None,
+    "values changed ": lambda images, p: right(images, p) - right(images, p).min(),
+    "the batch axis is lost": lambda images, p: right(images, p).squeeze(0),
+    "it returns nothing (None)": lambda images, p: None,
+    "it returns ndarray, not a tensor": lambda images, p: right(images, p).numpy(),
+    "it returns list, not a tensor": lambda images, p: list(right(images, p)),
+    "it stops with an error ": lambda images, p: sys.exit(),
     "it stops with an error": typed_sizes,
 }

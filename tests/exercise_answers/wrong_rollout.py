@@ -22,6 +22,13 @@ def unscaled(attentions):
     return run([2 * A + torch.eye(A.shape[-1], dtype=A.dtype) for A in attentions])
 
 
+def in_place(attentions):
+    for A in attentions:
+        A += torch.eye(A.shape[-1], dtype=A.dtype)
+        A /= 2
+    return run(attentions, stay=False)
+
+
 WRONG = {
     "no residual": lambda a: run(a, stay=False),
     "wrong order of the product": lambda a: run(a, reverse=True),
@@ -35,9 +42,18 @@ WRONG = {
     "only the last block": lambda a: run(a[-1:]),
     "only the first block": lambda a: run(a[:1]),
     "blocks averaged, not multiplied": lambda a: run([torch.stack(a).mean(0)]),
+    "the first block left out": lambda a: run(a[1:]),
+    "the last block left out": lambda a: run(a[:-1]),
+    "no residual; and only the last block": lambda a: a[-1][:, 0, 1:],
+    "scaled so that the largest is one": lambda a: run(a) / run(a).max(1, keepdim=True).values,
+    "scaled so that the largest is one ": lambda a: run(a) / run(a).max(),
+    "the map is right, but the attention that it was given": in_place,
+    "the map is right, but the attention that it was given ": lambda a: run([a.pop(0) for _ in range(len(a))]),
+    "right with three blocks (2, 65, 65), wrong with two (1, 7, 7)": lambda a: run(a).squeeze(),
+    "it returns list, not a tensor": lambda a: run(a).tolist(),
     "no residual; and wrong order of the product": lambda a: run(a, stay=False, reverse=True),
     "wrong shape": lambda a: run(a).reshape(-1, 8, 8),
     "not one of those known here": lambda a: run(a) ** 2,
     "it stops with an error": lambda a: run(a) @ torch.eye(3),
-    "it returns NoneType": lambda a: None,
+    "it returns nothing (None)": lambda a: None,
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import vit
 
-from . import ROOT, NotAttempted, Wrong, load
+from . import ROOT, NotAttempted, Wrong, function
 
 FOLDER = ROOT / "outputs" / "diagnose"
 BREAK = {"clean": [], "interleaved": ["--break", "patch_interleave"], "shuffled": ["--break", "shuffle_pos"]}
@@ -64,8 +64,10 @@ def make(draw, folder=FOLDER, smoke=False):
 
 def check(path, folder=None):
     """Wrong or NotAttempted for ANSWERS and WHY in the file `path`; nothing when they are right."""
-    folder, module = folder or FOLDER, load(path)
-    answers, why = module.ANSWERS, module.WHY
+    folder, answers, why = folder or FOLDER, function(path, "ANSWERS"), function(path, "WHY")
+    for name, value in (("ANSWERS", answers), ("WHY", why)):
+        if not isinstance(value, dict):
+            raise Wrong(f"{name} is no dictionary any more", "Put your answers in place of what stands there, and leave the names.")
     if all(answers.get(name) is None for name in NAMES):
         raise NotAttempted
     try:
@@ -74,7 +76,9 @@ def check(path, folder=None):
     except (OSError, ValueError):
         raise Wrong("there are no runs to diagnose", "Make them: python tests/exercises/ex6_diagnose.py") from None
     for name in NAMES:
-        if answers.get(name) not in BREAK:
+        if answers.get(name) is None:
+            raise Wrong(f"no answer for {name} yet", "Two that you know give away the third; write all three.")
+        if answers[name] not in BREAK:
             raise Wrong(f"{name}: {answers.get(name)!r} is none of the three", f"Allowed are {', '.join(BREAK)}.")
     if len(set(answers[name] for name in NAMES)) < 3:
         raise Wrong("one answer was given twice", "Each of the three runs is another one.")
@@ -85,13 +89,14 @@ def check(path, folder=None):
     if len(pair) == 2:
         raise Wrong(" and ".join(pair) + " changed places", HINTS[pair])
     if pair:
-        raise Wrong("none of the three is right", "\n".join(HINTS.values()))
+        raise Wrong("none of the three is right", "\n".join(f"{a} or {b}: {hint}" for (a, b), hint in HINTS.items()))
 
 
 def reason(name, sentence, metrics):
     """Wrong unless the sentence names a number or a map of the page, and every figure in it was measured in a run."""
     if len(sentence.split()) < 4:
-        raise Wrong(f"no reason for {name} yet", "An answer without its number is a guess. Write the sentence in WHY.")
+        raise Wrong(f"the reason for {name} is no sentence yet" if sentence.strip() else f"no reason for {name} yet",
+                    "An answer without its number is a guess. Write the sentence in WHY.")
     words = sentence.lower().replace("_", " ")
     keys = [key.replace("_", " ") for key in metrics[name]]
     if not any(key in words for key in keys) and not re.search(r"\b(gap|probe|loss|map|rollout|occlusion)", words):

@@ -8,6 +8,7 @@ and the family follows: `place` constant along each token means whole patches; a
 that pixels got mixed across tokens.
 """
 import itertools
+import time
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ import vit
 
 from . import NotAttempted, Wrong, function, where
 
+PICTURES = 25_000                          # that a default run cuts: 40 epochs of about 560, and some 2,500 when it measures
 VIEW = ("gh", "ph", "gw", "pw", "C")       # axes of the six-axis view, after the batch
 CASES = {                                  # B, H, W, C, patch
     "two pictures, 64 x 64 x 3, patch 8": (2, 64, 64, 3, 8),
@@ -155,6 +157,10 @@ def shape_mistake(shape, want, B):
                                                        "patches."),
         (B, N * D): ("the tokens became one long row", "There is no sequence left, only a flat picture."),
     }
+    if B == 1 and shape == (N, D):
+        return (f"the batch axis is lost: you return {shape}, wanted is {want}",
+                "A squeeze() or an index takes away an axis of length one. A batch of one is a picture alone, or the rest of "
+                "an epoch; a model takes (pictures, tokens, values) then too.")
     name = "wrong shape: the axes are still to be flattened" if len(shape) > 3 else "wrong shape"
     name, effect = known.get(shape, (name, "A model takes (pictures, tokens, values); it stops at the first line "
                                            "that needs that."))
@@ -174,7 +180,12 @@ def mistake(out, images, patch):
     want = vit.patchify(images, patch)
     B, H, W, C = images.shape
     if not isinstance(out, torch.Tensor):
-        return f"it returns {type(out).__name__}, not a tensor", "No model can use that. Is the `return` missing?"
+        if out is None:
+            return "it returns nothing (None)", "Is the `return` missing? A model has nothing to read."
+        return f"it returns {type(out).__name__}, not a tensor", (
+            "The Linear takes tensors only and stops with an error. " + (
+                "Stay in torch: reshape and permute are there too; or end with torch.from_numpy." if type(out).__name__ == "ndarray"
+                else "torch.stack makes one tensor of a list of tensors of one shape." if isinstance(out, (list, tuple)) else ""))
     if out.shape != want.shape:
         return shape_mistake(tuple(out.shape), tuple(want.shape), B)
     if out.dtype != images.dtype:
@@ -276,8 +287,8 @@ def inputs():
 
 
 def check(path):
-    """Wrong or NotAttempted for the function `patchify` in the file `path`; nothing when it is right."""
-    check_answer(function(path, "patchify"))
+    """Wrong or NotAttempted for the function `patchify` in the file `path`; right: None, or what is to be said besides."""
+    return check_answer(function(path, "patchify"))
 
 
 def check_answer(fn):
@@ -294,13 +305,15 @@ def check_answer(fn):
             out = fn(given, patch)
         except NotImplementedError:
             raise NotAttempted from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, RuntimeError) and "view" in str(error):
                 where_to = "" if images.is_contiguous() else ", on a picture that is not contiguous"
                 raise Wrong(f".view where numbers have to move{where_to}",
                             "view gives the same memory another shape and never moves a number; reshape copies when "
                             "it must. "
                             f"{where(error)}\n{only}") from None
+            if isinstance(error, ModuleNotFoundError):
+                raise Wrong("it stops with an error", f"{where(error)}\nInstall it, or do without: torch is enough here.") from None
             raise Wrong("it stops with an error", f"{where(error)}\n{only}") from None
         found = mistake(out, images, patch)
         if found:
@@ -313,3 +326,21 @@ def check_answer(fn):
                         "the next thing "
                         f"that reads them gets scrambled pictures.\n{only}")
         right.append(name)
+    pictures = torch.rand(32, 64, 64, 3, generator=torch.Generator().manual_seed(0)) * 2 - 1    # as the model gets them
+    if not torch.equal(fn(pictures.clone(), 8), vit.patchify(pictures, 8)):
+        raise Wrong("values changed", "It is right on whole numbers from 0 up, but pictures lie in [-1, 1], and some of those "
+                    "values come out as others. patchify only moves numbers.")
+    return slow(fn, pictures[:1])
+
+
+def slow(fn, picture):
+    """What is said of a right answer that would keep exercise 2 waiting; None of one that is quick."""
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        fn(picture, 8)
+        seconds.append(time.perf_counter() - began)
+    minutes = min(seconds) * PICTURES / 60
+    if minutes > 1:
+        return (f"right, but slow: exercise 2 cuts about {PICTURES} pictures, which takes yours {minutes:.0f} minutes and more. "
+                "Move all patches at once: a reshape, a permute, a reshape")

@@ -42,6 +42,8 @@ QUESTIONS = {
 
 def checked(predictions):
     """The five predictions as floats; Wrong or NotAttempted when they are not five numbers from 0 to 1."""
+    if not isinstance(predictions, dict):
+        raise Wrong("PREDICTIONS is no dictionary any more", "Put your numbers in place of the None, and leave the names.")
     missing = [name for name in MEASURED if predictions.get(name) is None]
     if len(missing) == len(MEASURED):
         raise NotAttempted

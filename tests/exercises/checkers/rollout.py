@@ -52,6 +52,10 @@ STEPS = [[  # what stays
     Mistake("only the last block", lambda matrices: matrices[-1],
             "The last block takes from tokens that are mixtures already; what they were mixed from is lost."),
     Mistake("only the first block", lambda matrices: matrices[0], "All that happens in the blocks above is lost."),
+    Mistake("the first block left out", lambda matrices: product(matrices[1:]),
+            "The map ends one block too early: at tokens that are mixtures already, not at patches."),
+    Mistake("the last block left out", lambda matrices: product(matrices[:-1]),
+            "The map starts one block too low: what the class token takes at the end is missing."),
     Mistake("blocks averaged, not multiplied", lambda matrices: sum(matrices) / len(matrices),
             "An average forgets the paths: what flows through a token in one block and on in the next."),
 ], [        # read
@@ -70,6 +74,9 @@ STEPS = [[  # what stays
             "corner of every picture."),
     Mistake("spread over the patches until they sum to one", lambda row: row[:, 1:] / row[:, 1:].sum(-1, keepdim=True),
             "In x uniform nothing changes. But how much stayed on the class token itself can no longer be seen."),
+    *[Mistake("scaled so that the largest is one", do,
+              "In x uniform nothing changes. But these are no shares any more: a flat map looks as loud as a sharp one.")
+      for do in (lambda row: row[:, 1:] / row[:, 1:].amax(-1, keepdim=True), lambda row: row[:, 1:] / row[:, 1:].max())],
 ]]
 
 
@@ -88,7 +95,7 @@ def case():
     torch.manual_seed(0)
     model = vit.TinyViT(24, 3, 2, vit.NUM_QUADRANTS).double().eval()
     for block in model.blocks:
-        block.qkv.weight.mul_(6)           # else all tokens look everywhere alike, and no mistake shows
+        block.qkv.weight.mul_(3)           # else all tokens look everywhere alike, and no mistake shows
     images = torch.rand(2, vit.IMG_HW, vit.IMG_HW, 3, dtype=torch.double) * 2 - 1
     want = torch.as_tensor(vit.cls_rollout(model, images)).reshape(2, -1)
     x = torch.cat([model.cls.expand(2, -1, -1), model.patch_embed(vit.patchify(images, vit.PATCH))], 1) + model.pos
@@ -104,21 +111,39 @@ def check(path):
     check_answer(function(path, "rollout"))
 
 
+def answer(fn, attentions):
+    """What the learner's `fn` returns, as float64; Wrong or NotAttempted when that is no tensor."""
+    tried = f"Tried with {len(attentions)} blocks, each {tuple(attentions[0].shape)} {str(attentions[0].dtype)[6:]}."
+    try:
+        out = fn(attentions)
+    except NotImplementedError:
+        raise NotAttempted from None
+    except (Exception, SystemExit) as error:
+        raise Wrong("it stops with an error", f"{where(error)}\n{tried}") from None
+    if out is None:
+        raise Wrong("it returns nothing (None)", "Is the `return` missing?")
+    if not isinstance(out, torch.Tensor):
+        raise Wrong(f"it returns {type(out).__name__}, not a tensor", "Wanted is one tensor (B, N - 1).")
+    return out.double()
+
+
 @torch.no_grad()
 def check_answer(fn):
     """As `check`, for the object itself."""
     attentions, want = case()
-    try:
-        out = fn([A.clone() for A in attentions])
-    except NotImplementedError:
-        raise NotAttempted from None
-    except Exception as error:
-        raise Wrong("it stops with an error", f"{where(error)}\n"
-                    f"Tried with three blocks, each {tuple(attentions[0].shape)}.") from None
-    if not isinstance(out, torch.Tensor):
-        raise Wrong(f"it returns {type(out).__name__}, not a tensor", "Is the `return` missing?")
-    out = out.double()
+    given = [A.clone() for A in attentions]
+    out = answer(fn, given)
     if out.shape == want.shape and torch.allclose(out, want, atol=1e-9):
+        if len(given) != len(attentions) or not all(map(torch.equal, given, attentions)):
+            raise Wrong("the map is right, but the attention that it was given is no longer what it was",
+                        "+=, /=, reverse() and pop() work on the caller's own matrices, or on its list. Whoever reads them next "
+                        "reads something else. `A = A + ...` makes a new one.")
+        few = [torch.rand(1, 7, 7, generator=torch.Generator().manual_seed(i), dtype=torch.double).softmax(-1) for i in range(2)]
+        right, out = rollout(few, *combinations()[0]), answer(fn, [A.clone() for A in few])
+        if out.shape != right.shape or not torch.allclose(out, right, atol=1e-9):
+            raise Wrong(f"right with three blocks {tuple(attentions[0].shape)}, wrong with two {tuple(few[0].shape)}",
+                        f"You return {tuple(out.shape)}, wanted is {tuple(right.shape)}. Did a size get typed in, or an axis of "
+                        "length one squeezed away?")
         return
     for steps in combinations():
         got = rollout(attentions, *steps)
