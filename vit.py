@@ -548,7 +548,7 @@ def load_patchify(path):
         exec(compile(Path(path).read_bytes(), path, "exec"), scope)
         out = scope["patchify"](torch.rand(2, IMG_HW, IMG_HW, CHANNELS) * 2 - 1, PATCH)
         ok = out.dtype == torch.float32 and out.shape == fits and bool(out.abs().max() <= 1)
-    except Exception as error:             # whatever a learner's file can do wrong
+    except (Exception, SystemExit) as error:                   # whatever a learner's file can do wrong, exit() too
         raise ValueError(f"has a patchify that fails: {type(error).__name__}: {error}") from None
     if not ok:
         raise ValueError(f"gives {out.dtype} {tuple(out.shape)}; allowed is torch.float32 {fits}, from -1 to 1 for images in that range")
