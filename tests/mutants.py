@@ -1,6 +1,6 @@
 """Found in the wild: bugs that people reported in their ViT code, put into a copy of vit.py one at a time.
 
-    python tests/mutants.py --seeds 2        which of our numbers sees which bug; about 20 minutes on two cores
+    python tests/mutants.py --seeds 1        which of our numbers sees which bug; about 8 minutes on two cores
     python tests/mutants.py --table          only print the table of tests/mutants.json
 
 tests/test_mutants.py shows that the fast tests catch each of them.  This command asks the harder question: would a run's
@@ -113,7 +113,7 @@ def table(found, clean):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--seeds", type=int, default=2, help="seeds 0 to N - 1")
+    p.add_argument("--seeds", type=int, default=1, help="seeds 0 to N - 1")
     p.add_argument("--at-once", type=int, default=2, help="processes at a time, one thread each")
     p.add_argument("--table", action="store_true", help="run nothing, print the table")
     args = p.parse_args()
