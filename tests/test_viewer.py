@@ -132,8 +132,11 @@ def values(page):
 
 
 def axe(page, where="html", only=None):
-    """Violations that axe-core finds, as lines. Fails with a sentence where axe-core is missing."""
-    assert AXE.is_file(), f"axe-core is not at {AXE}: npm install --prefix tests axe-core, or set AXE_PATH"
+    """Violations that axe-core finds, as lines. Where axe-core is missing the test is skipped; with CI set it fails."""
+    missing = f"axe-core is not at {AXE}: npm install --prefix tests axe-core@4, or set AXE_PATH"
+    if not AXE.is_file() and not os.environ.get("CI"):
+        pytest.skip(missing)
+    assert AXE.is_file(), missing
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text("utf-8"))
     options = {"runOnly": {"type": "rule", "values": [only]}} if only else {"rules": {"target-size": {"enabled": True}}}
