@@ -389,7 +389,7 @@ def test_foreign_frames_that_do_not_fit(tmp_path, capsys, change, told):
     ("def patchify(images, patch): return images", "allowed is torch.float32 (2, 64, 192)"), ("x = 1", "KeyError"), ("def patchify(", "SyntaxError"),
     ("def patchify(images, patch): return images.reshape(2, 64, 192).double()", "torch.float64"),
     ("def patchify(images, patch): return images.reshape(2, 64, 192) * 255", "from -1 to 1"),
-    ("def patchify(images, patch): return images.reshape(2, 64, 192) / 0", "from -1 to 1")])
+    ("def patchify(images, patch): return images.reshape(2, 64, 192) / 0", "from -1 to 1"), ("def patchify(images, patch): exit()", "SystemExit")])
 def test_a_patchify_that_does_not_fit(tmp_path, capsys, code, told):
     (tmp_path / "mine.py").write_text(code)
     with pytest.raises(SystemExit) as stop:
