@@ -49,6 +49,7 @@ def test_the_model_has_no_convolution_and_importing_runs_nothing():
 
 # Runs
 
+@pytest.mark.slow
 def test_two_identical_commands_give_the_same_bytes(smoke, tmp_path):
     made = []
     for name, seed in (("one", 3), ("two", 3), ("other", 4)):
@@ -241,6 +242,7 @@ def test_heat_maps_share_one_scale_and_mark_the_block():
     assert lines[2].split("|")[1].startswith("  [█") and lines[2].split("|")[5].startswith("  [ ")
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_live_line(tmp_path):
     parent, child = pty.openpty()
     process = subprocess.Popen([sys.executable, str(ROOT / "vit.py"), "--smoke", "--epochs", "20", "--out", str(tmp_path / "o")], stdout=child, stderr=child)
@@ -327,6 +329,7 @@ def test_an_old_result_survives_a_failed_write(tmp_path, monkeypatch):
     assert old.read_text() == "old"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", [[], ["--rerun"]] if RERUN else [[]])
 def test_ctrl_c(tmp_path, extra):
     out = tmp_path / "o"

@@ -28,6 +28,9 @@ WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 360, "height": 740}
 
 
+pytestmark = pytest.mark.slow               # a real browser
+
+
 # region fixtures
 @pytest.fixture(scope="session")
 def browser():
