@@ -40,7 +40,7 @@ SLOP = 1e-7  # the solver takes an overlap this small for touching
 # the brighter the table, the louder its patches and the fainter the position tags beside them. With these tones, at 0.42 the
 # random-init probe read 0.63 and no seed of four needed a warm-up; at 0.44 it read 0.49 and two of four were
 # stuck without. Between the two lies a task that a trained model solves much better than a random one, on every
-# seed of 0..19, and that can still fail to train when the warm-up is left out (tests/evidence.py).
+# seed of 0..19, and that can still fail to train when the warm-up is left out (tests/evidence.py; --scene tries another).
 HALF_EXTENT = 0.43  # the shorter side of a picture shows -HALF_EXTENT .. HALF_EXTENT
 SQUARE = 0.05625  # side of the chequer's squares; one edge lies at x = y = -0.45
 TONE_DARK, TONE_LIGHT = 180, 230
