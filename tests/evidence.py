@@ -2,8 +2,9 @@
 
     python tests/evidence.py --seeds 20            resumes where it stopped; about 1 to 2 minutes a run and core
     python tests/evidence.py --table               only print the tables of tests/evidence.json
-    python tests/evidence.py --seeds 8 --scene 160 220 0.42 [--flags="--lr 2e-3"]
-                                                   the same on another scene: tones of the chequer, camera's half-extent in m
+    python tests/evidence.py --seeds 8 --scene 160 220 0.42 0.05 [--flags="--lr 2e-3"]
+                                                   the same on another scene: tones of the chequer, the camera's
+                                                   half-extent and the side of a chequer square in m
     python tests/evidence.py --seeds 8 --frames "outputs/gym-pusht/seed{seed}-64.npz" --store tests/evidence-gym-pusht-64.json
                                                    the same on frames that we did not draw, a file a seed
 
@@ -73,11 +74,11 @@ def probe_now(model, frames, bug):
     return float(vit.linear_probe(features[T], y[T], features[H], y[H]).mean())
 
 
-def set_scene(dark, light, half_extent):
+def set_scene(dark, light, half_extent, square):
     """Another table and camera, for this process."""
     import pusht_env
 
-    pusht_env.TONE_DARK, pusht_env.TONE_LIGHT, pusht_env.HALF_EXTENT = int(dark), int(light), half_extent
+    pusht_env.TONE_DARK, pusht_env.TONE_LIGHT, pusht_env.HALF_EXTENT, pusht_env.SQUARE = int(dark), int(light), half_extent, square
 
 
 def worker(seed, modes, extra, runs):
@@ -237,7 +238,7 @@ def main():
     p.add_argument("--at-once", type=int, default=2, help="processes at a time, one thread each")
     p.add_argument("--table", action="store_true", help="run nothing, print the tables")
     p.add_argument("--smoke", action="store_true", help="tiny runs, into another file; to try this script")
-    p.add_argument("--scene", nargs=3, type=float, metavar=("DARK", "LIGHT", "HALF"), help="another scene, into another file")
+    p.add_argument("--scene", nargs=4, type=float, metavar=("DARK", "LIGHT", "HALF", "SQUARE"), help="another scene, into another file")
     p.add_argument("--flags", default="", metavar="'...'", help="other flags for vit.py, into another file")
     p.add_argument("--frames", metavar="FILE", help="frames from elsewhere, {seed} in the name; into another file")
     p.add_argument("--store", type=Path, metavar="FILE", help="where the numbers go; default: tests/evidence.json, or a file in outputs/ with any of the four flags above")
