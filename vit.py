@@ -243,9 +243,10 @@ class TinyViT(nn.Module):
 # endregion
 
 
-# region train: Adam, and a warm-up that decides whether it learns at all
+# region train: Adam, and a warm-up
 # At first the class token averages 64 nearly equal tokens: the loss sits at ln 4 and the gradient is little but noise.
-# Full-size Adam steps from such gradients can push the model to where it never leaves.  Small ones let it find the way.
+# Full-size Adam steps from such gradients can push the model to where it never leaves; the warm-up starts
+# with small ones.  On how many seeds that matters is measured in the README.
 Epoch = namedtuple("Epoch", "loss lr steps")    # mean cross-entropy, learning rate at the end, [(loss, lr) of each step]
 
 

@@ -15,6 +15,7 @@ fails is reported and left out; the others go on.  The files of each run stay in
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -226,6 +227,12 @@ def tables(data):
         yield (f"- `patch_interleave`: the probe stays inside the clean run's 95 % interval on {len(inside)} of {len(broken)} seeds, mean change "
                f"{sum(change) / len(change):+.3f}; the lowest clean alignment is {min(column(clean, 'alignment')):.2f}, "
                f"the highest interleaved one {max(column(broken, 'alignment')):.2f}.")
+    late = runs["warmup 1"]
+    if late:
+        epoch = lambda m: m["escape_epoch"] or math.inf
+        later = [s for s, m in late.items() if epoch(m) > epoch(clean[s])]
+        yield (f"- `--warmup 1`: cross-entropy falls below 1 in epoch {cell(column(late, 'escape_epoch'))} of the runs in which it does, "
+               f"with the default warm-up in epoch {cell(column(clean, 'escape_epoch'))}; later than that, or never, on {len(later)} of {len(late)} seeds.")
 
 
 def said(seeds):
