@@ -220,6 +220,9 @@ def tables(data):
         steps = {epoch: sum(m[epoch] for m in at) / len(at) for epoch in at[0]}
         yield (f"- Mean trained probe after {', '.join(steps)} epochs: {', '.join(f'{p:.3f}' for p in steps.values())}; "
                f"seeds with cross-entropy still above 1 by then: {', '.join(str(sum(m['escape_epoch'] is None or m['escape_epoch'] > int(e) for m in clean.values())) for e in steps)}.")
+    for mode, found in (item for item in runs.items() if item[0] in ("shuffle_pos", "no_pos") and item[1]):
+        unsure = [s for s, m in found.items() if m["probe_gap_ci"][0] <= 0]
+        yield f"- `{mode}`: the gap's own 95 % interval includes 0 on {len(unsure)} of {len(found)} seeds."
     broken = runs["patch_interleave"]
     if broken:
         inside = [s for s, m in broken.items() if clean[s]["probe_trained_ci"][0] <= m["probe_trained"] <= clean[s]["probe_trained_ci"][1]]

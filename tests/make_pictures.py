@@ -1,7 +1,7 @@
 """Regenerate the pictures in docs/ from runs of vit.py, through the page itself:
 
     python tests/make_pictures.py                      # seed 0; missing runs are made first (minutes)
-    python tests/make_pictures.py --pinned "--seed 6 --warmup 1"
+    python tests/make_pictures.py --pinned "--seed 4 --warmup 1"
 
 docs/page.png              the top of the page of a clean run, with rollout maps
 docs/patch_interleave.png  the same frame in the page of the broken run, with occlusion maps: they tell
@@ -62,7 +62,7 @@ def frame_to_show(data):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seed", default="0", help="seed of the clean and the broken run")
-    parser.add_argument("--pinned", default="--seed 3 --warmup 1", help="flags of a run that stays at chance")
+    parser.add_argument("--pinned", default="--warmup 1", help="flags of a run that stays at chance")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder for the pictures")
     args = parser.parse_args(argv)
 

@@ -47,7 +47,7 @@ def scene(hw, tee, pusher):
     axis = (np.arange(hw) + 0.5) / hw * 2 * HALF_EXTENT - HALF_EXTENT
     px, py = np.meshgrid(axis, -axis)
     chequer = (np.floor((px + 0.45) / 0.05625) + np.floor((py + 0.45) / 0.05625)) % 2
-    image = np.where(chequer[..., None] > 0, 230.0, 180.0).repeat(3, axis=2)
+    image = np.where(chequer[..., None] > 0, 220.0, 160.0).repeat(3, axis=2)
     image[np.maximum(abs(px), abs(py)) > 0.40] = 153
     target = _tee(px, py, 0, 0, 0)
     block = _tee(px, py, *tee)
@@ -108,7 +108,7 @@ def _curve(epochs, warmup, pinned, rng):
         loss = ln4 + 0.004 * rng.standard_normal(epochs) + 0.02 * np.exp(-e / 4)
     else:
         loss = 0.08 + (ln4 - 0.08) / (1 + np.exp((e - 0.38 * epochs) / (0.07 * epochs))) + 0.012 * rng.standard_normal(epochs)
-    lr = 1e-3 * np.minimum(1, e / max(1, warmup))
+    lr = 1e-3 * np.minimum(1, e / warmup)
     return np.round(loss, 5).tolist(), np.round(lr, 8).tolist()
 
 

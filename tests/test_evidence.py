@@ -1,6 +1,7 @@
 """The README's table is what evidence.json says, evidence.json was made by this code, and the claims hold in it."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -44,12 +45,13 @@ def test_no_default_run_is_pinned_and_the_gap_is_there():
     assert not any(m["pinned"] for m in clean.values())
     gaps = [m["probe_gap"] for m in clean.values()]
     assert sum(gaps) / len(gaps) >= 0.15
-    assert any(m["pinned"] for m in DATA["runs"]["warmup 1"].values())
 
 
-@pytest.mark.xfail(strict=True, reason="a goal not reached: one seed of twenty is pinned without a warm-up, wanted are two")
-def test_without_a_warm_up_at_least_two_seeds_are_pinned():
-    assert sum(m["pinned"] for m in DATA["runs"]["warmup 1"].values()) >= 2
+def test_without_a_warm_up_some_seeds_are_pinned_and_most_take_longer():
+    clean, late = DATA["runs"]["clean"], DATA["runs"]["warmup 1"]
+    assert sum(m["pinned"] for m in late.values()) >= 2
+    epoch = lambda m: m["escape_epoch"] or math.inf
+    assert sum(epoch(m) > epoch(clean[seed]) for seed, m in late.items()) > len(late) / 2
 
 
 def test_the_threshold_of_the_verdict_divides_clean_from_interleaved():
