@@ -54,7 +54,7 @@ with torch.no_grad():
 
 def mutate(changes, folder):
     """Copy the project into `folder`, with these changes in vit.py.  A piece that is not there exactly once: ValueError."""
-    shutil.copytree(ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "outputs", "node_modules", "__pycache__", "docs"))
+    shutil.copytree(ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "outputs", "node_modules", "__pycache__", "docs", "*.part"))
     script = Path(folder, "vit.py")
     text = script.read_text("utf-8")
     for old, new in changes:
