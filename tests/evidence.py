@@ -182,7 +182,11 @@ def foreign_table(stores):
         in_order = [s for s, m in clean.items() if m["probe_trained"] > m["probe_random"] > m["majority"] > 0.25]
         yield (f"{size} × {size} pixels, {len(clean)} seeds, mean (minimum to maximum). Random-init {cell(column(clean, 'probe_random'))}, majority "
                f"{cell(column(clean, 'majority'))}, raw pixels {cell(column(clean, 'probe_pixels'))}; trained > random-init > majority > chance on "
-               f"{len(in_order)} of {len(clean)} seeds, the gap's own interval excludes 0 on {sum(m['probe_gap_ci'][0] > 0 for m in clean.values())}.")
+               f"{len(in_order)} of {len(clean)} seeds, the gap's own interval excludes 0 on {sum(m['probe_gap_ci'][0] > 0 for m in clean.values())}. "
+               f"Rollout of the random-init model peaks on the block in {cell(column(clean, 'rollout_block_hit_random'))}. Raw pixels beat the trained ViT on "
+               f"{sum(m['probe_pixels'] > m['probe_trained'] for m in clean.values())} seeds; the interleaved probe is above the clean run's interval on "
+               f"{sum(m['probe_trained'] > clean[s]['probe_trained_ci'][1] for s, m in data['runs']['patch_interleave'].items())}, below it on "
+               f"{sum(m['probe_trained'] < clean[s]['probe_trained_ci'][0] for s, m in data['runs']['patch_interleave'].items())}.")
         yield ""
         yield from mode_table(data["runs"])
         yield ""
