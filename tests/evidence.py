@@ -14,6 +14,7 @@ fails is reported and left out; the others go on.  The files of each run stay in
 """
 
 import argparse
+import io
 import json
 import math
 import os
@@ -21,12 +22,14 @@ import re
 import subprocess
 import sys
 import time
+import tokenize
+import zlib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-STORE, RUNS = ROOT / "tests" / "evidence.json", ROOT / "outputs" / "evidence"
+STORE, RUNS, QUOTES = ROOT / "tests" / "evidence.json", ROOT / "outputs" / "evidence", 3 * '"'
 
 MODES = {  # name: the flags that make it, beside --seed
     "clean": [],
@@ -42,15 +45,22 @@ KEPT = ("num_frames", "probe_trained", "probe_random", "probe_gap", "probe_train
         "rollout_block_hit_trained", "rollout_block_hit_random", "occlusion_block_hit_random", "occlusion_block_mass_trained")
 
 
+def code():
+    """crc32 of vit.py's regions from data to probe, without comments, docstrings and layout."""
+    text = (ROOT / "vit.py").read_text("utf-8")
+    tokens = tokenize.generate_tokens(io.StringIO(text[text.index("# region data:"):text.index("# region report:")]).readline)
+    return f"{zlib.crc32(''.join(t.string.strip() for t in tokens if t.type != tokenize.COMMENT and t.string[:3] != QUOTES).encode()):08x}"
+
+
 def made_by():
-    """What the numbers hang on: the flags' defaults and the scene.  A test compares it with the code as it is now."""
+    """What the numbers hang on: the flags' defaults, the code and the scene.  A test compares it with what they are now."""
     import pusht_env
     import scripted_expert
     import vit
 
     scene = {name: getattr(pusht_env, name) for name in ("HALF_EXTENT", "SQUARE", "TONE_DARK", "TONE_LIGHT", "MU")}
     speeds = {name: getattr(scripted_expert, name) for name in ("APPROACH_SPEED", "PUSH_SPEED")}
-    return {"defaults": {flag: row[3] for flag, row in vit.NUMBERS.items()}, "scene": scene, "speeds": speeds}
+    return {"code": code(), "defaults": {flag: row[3] for flag, row in vit.NUMBERS.items()}, "scene": scene, "speeds": speeds}
 
 
 def rows_and_columns(maps, block):
@@ -183,7 +193,7 @@ def foreign_table(stores):
         yield (f"{size} × {size} pixels, {len(clean)} seeds, mean (minimum to maximum). Random-init {cell(column(clean, 'probe_random'))}, majority "
                f"{cell(column(clean, 'majority'))}, raw pixels {cell(column(clean, 'probe_pixels'))}; trained > random-init > majority > chance on "
                f"{len(in_order)} of {len(clean)} seeds, the gap's own interval excludes 0 on {sum(m['probe_gap_ci'][0] > 0 for m in clean.values())}. "
-               f"Rollout of the random-init model peaks on the block in {cell(column(clean, 'rollout_block_hit_random'))}. Raw pixels beat the trained ViT on "
+               f"Rollout of the random-init model peaks on the block in {cell(column(clean, 'rollout_block_hit_random'))} of the frames. Raw pixels beat the trained ViT on "
                f"{sum(m['probe_pixels'] > m['probe_trained'] for m in clean.values())} seeds; the interleaved probe is above the clean run's interval on "
                f"{sum(m['probe_trained'] > clean[s]['probe_trained_ci'][1] for s, m in data['runs']['patch_interleave'].items())}, below it on "
                f"{sum(m['probe_trained'] < clean[s]['probe_trained_ci'][0] for s, m in data['runs']['patch_interleave'].items())}.")
@@ -224,6 +234,8 @@ def tables(data):
         steps = {epoch: sum(m[epoch] for m in at) / len(at) for epoch in at[0]}
         yield (f"- Mean trained probe after {', '.join(steps)} epochs: {', '.join(f'{p:.3f}' for p in steps.values())}; "
                f"seeds with cross-entropy still above 1 by then: {', '.join(str(sum(m['escape_epoch'] is None or m['escape_epoch'] > int(e) for m in clean.values())) for e in steps)}.")
+    better = {key: sum(m[key] >= m["probe_trained"] for m in clean.values()) for key in ("probe_pixels", "probe_cnn")}
+    yield f"- Raw pixels do as well as the trained ViT, or better, on {better['probe_pixels']} of {n} seeds, the frozen random CNN on {better['probe_cnn']}."
     for mode, found in (item for item in runs.items() if item[0] in ("shuffle_pos", "no_pos") and item[1]):
         unsure = [s for s, m in found.items() if m["probe_gap_ci"][0] <= 0]
         yield f"- `{mode}`: the gap's own 95 % interval includes 0 on {len(unsure)} of {len(found)} seeds."
@@ -232,7 +244,8 @@ def tables(data):
         inside = [s for s, m in broken.items() if clean[s]["probe_trained_ci"][0] <= m["probe_trained"] <= clean[s]["probe_trained_ci"][1]]
         change = [m["probe_trained"] - clean[s]["probe_trained"] for s, m in broken.items()]
         yield (f"- `patch_interleave`: the probe stays inside the clean run's 95 % interval on {len(inside)} of {len(broken)} seeds, mean change "
-               f"{sum(change) / len(change):+.3f}; the lowest clean alignment is {min(column(clean, 'alignment')):.2f}, "
+               f"{sum(change) / len(change):+.3f}, upwards on {sum(c > 0 for c in change)}; cross-entropy falls below 1 in epoch "
+               f"{cell(column(broken, 'escape_epoch'))}, clean in epoch {cell(column(clean, 'escape_epoch'))}; the lowest clean alignment is {min(column(clean, 'alignment')):.2f}, "
                f"the highest interleaved one {max(column(broken, 'alignment')):.2f}.")
     late = runs["warmup 1"]
     if late:

@@ -34,12 +34,19 @@ import vit  # noqa: E402  for the folder that vit.py gives a run
 
 
 def data_of(flags):
-    """The page data of the run with these flags; the run is made if it is not there."""
-    path = ROOT / vit.parse_args(flags).out / "viewer.html"
-    if not path.exists():
+    """The page data of the run with these flags; the run is made if it is not there, or was made by other code or defaults."""
+    args = vit.parse_args(flags)
+    path = ROOT / args.out / "viewer.html"
+
+    def read():
+        return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
+
+    data = read() if path.exists() else {}
+    if data.get("version") != vit.VERSION or any(data["metrics"][flag] != getattr(args, flag) for flag in vit.NUMBERS):
         print("python vit.py", *flags, flush=True)
         subprocess.run([sys.executable, str(ROOT / "vit.py"), *flags], cwd=ROOT, check=True)
-    return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
+        data = read()
+    return data
 
 
 def frame_to_show(data):

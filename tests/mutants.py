@@ -1,6 +1,6 @@
 """Found in the wild: bugs that people reported in their ViT code, put into a copy of vit.py one at a time.
 
-    python tests/mutants.py --seeds 1        which of our numbers sees which bug; about 8 minutes on two cores
+    python tests/mutants.py --seeds 2        which of our numbers sees which bug; about 8 minutes on two cores
     python tests/mutants.py --table          only print the table of tests/mutants.json
 
 tests/test_mutants.py shows that the fast tests catch each of them.  This command asks the harder question: would a run's
@@ -19,6 +19,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import evidence
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "tests" / "mutants.json"
@@ -117,8 +119,10 @@ def main():
     p.add_argument("--at-once", type=int, default=2, help="processes at a time, one thread each")
     p.add_argument("--table", action="store_true", help="run nothing, print the table")
     args = p.parse_args()
-    found = json.loads(STORE.read_text()) if STORE.exists() else {}
-    found = {name: found.get(name, {}) for name in MUTANTS}
+    data = json.loads(STORE.read_text()) if STORE.exists() else {}
+    if not args.table and data.get("made_by") != evidence.made_by():
+        data = {}                          # made by other code or flags: begin again
+    found = {name: data.get("runs", {}).get(name, {}) for name in MUTANTS}
     if not args.table:
         todo = [(name, seed) for seed in range(args.seeds) for name in MUTANTS if str(seed) not in found[name]]
         with ThreadPoolExecutor(args.at_once) as pool:
@@ -126,7 +130,7 @@ def main():
                 found[name][str(seed)] = m
                 print(f"seed {seed}  {name}: {m}", flush=True)
                 part = STORE.with_suffix(".part")
-                part.write_text(json.dumps(found, indent=0) + "\n")
+                part.write_text(json.dumps({"made_by": evidence.made_by(), "runs": found}, indent=0) + "\n")
                 os.replace(part, STORE)
     print("\n".join(table(found, json.loads((ROOT / "tests" / "evidence.json").read_text())["runs"]["clean"])))
 

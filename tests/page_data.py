@@ -12,7 +12,7 @@ import zlib
 
 import numpy as np
 
-HALF_EXTENT = 0.44  # metres from the centre of the picture to its edge
+HALF_EXTENT = 0.43  # metres from the centre of the picture to its edge
 NAMES = ["NE", "NW", "SW", "SE"]
 
 
@@ -48,7 +48,7 @@ def scene(hw, tee, pusher):
     px, py = np.meshgrid(axis, -axis)
     chequer = (np.floor((px + 0.45) / 0.05625) + np.floor((py + 0.45) / 0.05625)) % 2
     image = np.where(chequer[..., None] > 0, 220.0, 160.0).repeat(3, axis=2)
-    image[np.maximum(abs(px), abs(py)) > 0.40] = 153
+    image[np.maximum(abs(px), abs(py)) > 0.39] = 153
     target = _tee(px, py, 0, 0, 0)
     block = _tee(px, py, *tee)
     disc = (px - pusher[0]) ** 2 + (py - pusher[1]) ** 2 <= 0.018**2
@@ -143,7 +143,7 @@ def _metrics(mode, pinned, masks, epochs, loss):
 def page_data(mode="clean", hw=64, frames=24, masks=True, pinned=False, sibling=False, seed=0, depth=2, **replace):
     """One page's data as a dict. `replace` overwrites top-level keys (title, sentence, names, ...)."""
     rng = np.random.default_rng(seed)
-    patch, epochs = 8, 60
+    patch, epochs = 8, 30
     n = (hw // patch) ** 2
     loss, lr = _curve(epochs, 1 if pinned else 15, pinned, rng)
     out = []

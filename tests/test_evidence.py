@@ -25,7 +25,7 @@ def test_the_readme_shows_exactly_this_evidence():
 def test_the_readme_shows_exactly_what_was_measured_on_gym_pusht():
     stores = {size: json.loads((ROOT / "tests" / f"evidence-gym-pusht-{size}.json").read_text()) for size in (64, 96)}
     for size, data in stores.items():
-        assert f"seed{{seed}}-{size}.npz" in " ".join(data["extra"]) and data["made_by"]["defaults"] == json.loads(json.dumps(evidence.made_by()))["defaults"]
+        assert f"seed{{seed}}-{size}.npz" in " ".join(data["extra"]) and all(data["made_by"][key] == json.loads(json.dumps(evidence.made_by()))[key] for key in ("defaults", "code"))
         assert all(len(data["runs"][mode]) >= 8 for mode in ("clean", "shuffle_pos", "patch_interleave"))
     shown = re.search(r"<!-- gym-pusht -->\n(.*?)\n<!-- /gym-pusht -->", README, re.S)[1]
     assert shown.strip() == "\n".join(evidence.foreign_table(stores)).strip()
@@ -40,18 +40,36 @@ def test_every_mode_ran_on_twenty_seeds():
         assert sorted(map(int, DATA["runs"][mode])) == list(range(20)), mode
 
 
-def test_no_default_run_is_pinned_and_the_gap_is_there():
+def test_no_default_run_is_pinned_and_the_order_and_the_gap_are_there_on_every_seed():
     clean = DATA["runs"]["clean"]
     assert not any(m["pinned"] for m in clean.values())
-    gaps = [m["probe_gap"] for m in clean.values()]
-    assert sum(gaps) / len(gaps) >= 0.15
+    assert all(m["probe_trained"] > m["probe_random"] > m["majority"] > 0.25 and m["probe_gap_ci"][0] > 0 for m in clean.values())
+    assert mean("clean", "probe_gap") >= 0.15
 
 
-def test_without_a_warm_up_some_seeds_are_pinned_and_most_take_longer():
+def mean(mode, key):
+    return sum(m[key] for m in DATA["runs"][mode].values()) / len(DATA["runs"][mode])
+
+
+def test_the_breaks_do_what_the_readme_says():
+    """Claims that stand in the README in words, beside its tables."""
+    clean, shuffled, interleaved, bag = (DATA["runs"][mode] for mode in ("clean", "shuffle_pos", "patch_interleave", "no_pos"))
+    assert mean("shuffle_pos", "probe_gap") < 0.4 * mean("clean", "probe_gap")                 # most of the gap goes, in the mean
+    assert sum(m["probe_gap_ci"][0] <= 0 for m in shuffled.values()) > 10                      # not told apart from none on most seeds
+    assert abs(mean("shuffle_pos", "probe_random") - mean("clean", "probe_random")) < 0.02     # the random model loses nothing, in the mean
+    assert abs(mean("shuffle_pos", "rollout_block_hit_trained") - mean("clean", "rollout_block_hit_trained")) < 0.03
+    assert 0 <= mean("patch_interleave", "probe_trained") - mean("clean", "probe_trained") < 0.08
+    assert abs(mean("patch_interleave", "alignment") - mean("patch_interleave", "column_blind")) < 0.05
+    assert mean("patch_interleave", "row_hit") > 0.95 and abs(mean("patch_interleave", "column_hit") - mean("patch_interleave", "column_blind")) < 0.05
+    assert mean("no_pos", "probe_trained") < mean("clean", "probe_trained") and all(m["probe_trained"] > m["majority"] + 0.1 for m in bag.values())
+
+
+def test_without_a_warm_up_some_seeds_are_pinned_and_all_take_longer():
     clean, late = DATA["runs"]["clean"], DATA["runs"]["warmup 1"]
     assert sum(m["pinned"] for m in late.values()) >= 2
     epoch = lambda m: m["escape_epoch"] or math.inf
-    assert sum(epoch(m) > epoch(clean[seed]) for seed, m in late.items()) > len(late) / 2
+    assert all(epoch(m) > epoch(clean[seed]) for seed, m in late.items())
+    assert all(m["probe_trained"] > m["majority"] + 0.2 for m in late.values() if m["pinned"])
 
 
 def test_the_threshold_of_the_verdict_divides_clean_from_interleaved():

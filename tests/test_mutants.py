@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import evidence
 import mutants
 from running import ROOT
 
@@ -34,6 +35,8 @@ def test_a_change_that_finds_nothing_to_change_is_refused(tmp_path):
 
 def test_the_table_is_what_was_measured():
     clean = json.loads((ROOT / "tests" / "evidence.json").read_text())["runs"]["clean"]
-    found = json.loads(mutants.STORE.read_text())
+    data = json.loads(mutants.STORE.read_text())
+    assert data["made_by"] == json.loads(json.dumps(evidence.made_by()))
+    found = data["runs"]
     assert list(found) == list(mutants.MUTANTS) and all(runs for runs in found.values())
     assert "\n".join(mutants.table(found, clean)) in (ROOT / "tests" / "found_in_the_wild.md").read_text("utf-8")

@@ -26,7 +26,7 @@ HINTS = {
     ("clean", "shuffled"): "These two trained alike, to the last digit of train_ce: what differs happened after "
                            "training. How much does training gain over random-init in each?",
     ("interleaved", "shuffled"): "One was broken in training and probing alike, the other in probing only. Which of "
-                                 "them still has its edge over random-init? And whose train_ce is that of the "
+                                 "them has the smaller edge over random-init? And whose train_ce is that of the "
                                  "third run?",
 }
 

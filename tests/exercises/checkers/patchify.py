@@ -17,7 +17,7 @@ import vit
 
 from . import NotAttempted, Wrong, function, where
 
-PICTURES = 25_000                          # that a default run cuts: 40 epochs of about 560, and some 2,500 when it measures
+PICTURES = 19_500                          # that a default run cuts: 30 epochs of about 560, and some 2,500 when it measures
 VIEW = ("gh", "ph", "gw", "pw", "C")       # axes of the six-axis view, after the batch
 CASES = {                                  # B, H, W, C, patch
     "two pictures, 64 x 64 x 3, patch 8": (2, 64, 64, 3, 8),

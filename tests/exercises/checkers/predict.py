@@ -72,7 +72,7 @@ def measure(mode, seed, smoke):
     try:
         metrics = json.loads((WORKPLACE / args.out / "metrics.json").read_text("utf-8"))
         flagged = {*vit.NUMBERS, "break_mode", "smoke", "patchify", "frames"} - {"predict"}
-        same = all(metrics[flag] == getattr(args, flag) for flag in flagged)
+        same = metrics["version"] == vit.VERSION and all(metrics[flag] == getattr(args, flag) for flag in flagged)
     except (OSError, ValueError, KeyError, TypeError):
         same = False
     if not same:
