@@ -272,6 +272,8 @@ def main():
     p.add_argument("--modes", nargs="+", metavar="MODE", choices=MODES, help="only these modes, clean among them")
     p.add_argument("--worker", type=int, metavar="SEED", help=argparse.SUPPRESS)
     args = p.parse_args()
+    if args.worker is None and "clean" not in (args.modes or MODES):
+        p.error(f"argument --modes: {' '.join(args.modes)} has no clean, which the tables compare the others with")
     extra = ["--smoke"] * args.smoke + (["--frames", args.frames] if args.frames else []) + args.flags.split()
     name = "-".join([*map("{:g}".format, args.scene or []), *re.findall("[a-z0-9.]+", " ".join(extra))])
     runs = RUNS / name
