@@ -419,9 +419,10 @@ def lesson(m, clean):
     """What the break, or the learner's patchify, did: a few sentences from the numbers of this run and of the clean one."""
     mode, (low, high), run = m["break_mode"], (clean or m)["probe_trained_ci"], PATCH_DIM // CHANNELS
     text = f"Without the permute a token is {run} pixels in reading order, {run / m['img_hw']:.2g} row of the picture. "
+    where = "fell below" if m["probe_trained"] < low else "rose above" if m["probe_trained"] > high else "stays in"
+    silent = ", silent about the bug" * (mode == "patch_interleave" and where != "fell below")
     text = text * (mode == "patch_interleave") + f"The probe reads {m['probe_trained']:.2f}" + (
-        f", clean {clean['probe_trained']:.2f} ({low:.2f} to {high:.2f}): it "
-        f"{'is silent' if low <= m['probe_trained'] <= high else 'moved'}. " if clean else ". ")
+        f", clean {clean['probe_trained']:.2f} ({low:.2f} to {high:.2f}): it {where} that interval{silent}. " if clean else ". ")
     if mode in (None, "patch_interleave") and (m["pinned"] or m["alignment"] is None):
         return text + ("A pinned model's answer hangs on nothing in particular" if m["pinned"] else "Without masks there is no alignment"
                        ) + ", and nothing else here tells whether a token is a patch."

@@ -132,7 +132,7 @@ def test_a_broken_run_stands_beside_its_clean_one(tmp_path, monkeypatch, capsys)
     for flags in ([], ["--break", "patch_interleave"]):
         assert vit.main(["--smoke", *flags]) == 0
     text = capsys.readouterr().out
-    assert "clean run" in text and re.search(r"clean 0\.\d\d \(0\.\d\d to 0\.\d\d\): it (is silent|moved)", " ".join(text.split()))
+    assert "clean run" in text and re.search(r"clean 0\.\d\d \(0\.\d\d to 0\.\d\d\): it (stays in|fell below|rose above) that interval", " ".join(text.split()))
     folders = sorted(p.name for p in (tmp_path / "outputs").iterdir())
     assert folders == ["clean-smoke-seed0", "patch_interleave-smoke-seed0"]
     page = (tmp_path / "outputs" / "patch_interleave-smoke-seed0" / "viewer.html").read_text("utf-8")
@@ -186,7 +186,10 @@ def test_sentence_says_what_the_numbers_say():
 def test_lesson_has_a_second_form(change, told):
     m = BASE | change
     assert told in vit.lesson(m, None)
-    assert "it is silent" in vit.lesson(m, BASE) and "it moved" in vit.lesson(m | {"probe_trained": 0.5}, BASE)
+    for probe, where in ((0.9, "stays in"), (0.5, "fell below"), (0.96, "rose above")):
+        beside = vit.lesson(m | {"probe_trained": probe}, BASE)
+        assert f"clean 0.90 (0.85 to 0.95): it {where} that interval" in beside
+        assert ("silent about the bug" in beside) == (m["break_mode"] == "patch_interleave" and where != "fell below")
 
 
 def test_grade_and_prediction(smoke):
