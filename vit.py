@@ -245,8 +245,9 @@ class TinyViT(nn.Module):
 
 # region train: Adam, and a warm-up
 # At first the class token averages 64 nearly equal tokens: its feature hardly differs between frames, and the loss sits at
-# ln 4.  The first gradients are about what all frames share; full-size Adam steps along them leave the features ten times
-# more alike still (tests/test_model.py), and the loss leaves ln 4 later (README).  A warm-up begins with small steps.
+# ln 4.  The first gradients agree from batch to batch: they are about what all frames share.  Full-size Adam steps along
+# them leave the features ten times more alike still (tests/test_model.py), and the loss leaves ln 4 later or not in time
+# (README).  A warm-up begins with small steps.
 Epoch = namedtuple("Epoch", "loss lr steps")    # mean cross-entropy, learning rate, [(loss, lr) of each step]
 
 

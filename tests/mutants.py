@@ -1,6 +1,6 @@
 """Found in the wild: bugs that people reported in their ViT code, put into a copy of vit.py one at a time.
 
-    python tests/mutants.py --seeds 2        which of our numbers sees which bug; about 8 minutes on two cores
+    python tests/mutants.py --seeds 2        which of our numbers sees which bug; about 5 minutes on two cores
     python tests/mutants.py --table          only print the table of tests/mutants.json
 
 tests/test_mutants.py shows that the fast tests catch each of them.  This command asks the harder question: would a run's
